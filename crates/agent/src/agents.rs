@@ -69,7 +69,7 @@ pub struct AgentProviderOptions {
     /// The model of agents that name none, if the caller has none either.
     pub default_model: Option<String>,
     /// Returns the configured specification of a run with this model.
-    pub spec: Arc<dyn Fn(&str) -> RunConfig + Send + Sync>,
+    pub config: Arc<dyn Fn(&str) -> RunConfig + Send + Sync>,
 }
 
 impl fmt::Debug for AgentProviderOptions {
@@ -93,7 +93,7 @@ struct InheritedTools {
 
 impl fmt::Debug for AgentProvider {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<&str> = self.agents.iter().map(|(spec, _)| spec.name.as_str()).collect();
+        let names: Vec<&str> = self.agents.iter().map(|(config, _)| config.name.as_str()).collect();
         f.debug_struct("AgentProvider").field("agents", &names).finish_non_exhaustive()
     }
 }
@@ -104,26 +104,26 @@ impl AgentProvider {
     #[must_use]
     pub fn new(agents: Vec<AgentConfig>, parts: AgentProviderOptions) -> Self {
         let (mut known, mut issues) = (Vec::with_capacity(agents.len()), Vec::new());
-        for spec in agents {
-            let registered = check_name(&spec.name).map_err(|error| error.to_string()).and_then(|()| {
-                let tool = definition(&spec).ok_or("its name is no legal id")?;
+        for config in agents {
+            let registered = check_name(&config.name).map_err(|error| error.to_string()).and_then(|()| {
+                let tool = definition(&config).ok_or("its name is no legal id")?;
                 RegisteredTool::own(tool).map_err(|error| error.to_string())
             });
             match registered {
-                Ok(tool) => known.push((Arc::new(spec), tool)),
-                Err(why) => issues.push(format!("agent {} was left out: {why}", spec.name)),
+                Ok(tool) => known.push((Arc::new(config), tool)),
+                Err(why) => issues.push(format!("agent {} was left out: {why}", config.name)),
             }
         }
         Self { agents: known, issues, parts }
     }
 
     fn agent(&self, tool: &ToolId) -> Option<&Arc<AgentConfig>> {
-        self.agents.iter().find(|(_, known)| known.definition().id == *tool).map(|(spec, _)| spec)
+        self.agents.iter().find(|(_, known)| known.definition().id == *tool).map(|(config, _)| config)
     }
 
     async fn run(
         &self,
-        spec: &Arc<AgentConfig>,
+        config: &Arc<AgentConfig>,
         arguments: &Value,
         context: &ToolContext,
     ) -> Result<RunReport, ToolError> {
@@ -132,35 +132,35 @@ impl AgentProvider {
         let run = nested.run;
         let text = |key| arguments.get(key).and_then(Value::as_str).unwrap_or_default().trim().to_owned();
         let above = run.agents.iter().map(|step| step.agent.as_str()).chain(run.session.agent.as_deref());
-        if above.into_iter().any(|name| name == spec.name) {
-            let message = format!("agent {} has started this work itself: do it, or start another agent", spec.name);
+        if above.into_iter().any(|name| name == config.name) {
+            let message = format!("agent {} has started this work itself: do it, or start another agent", config.name);
             return Err(ToolError::new(ErrorKind::NotPermitted, message));
         }
-        let model = spec.model.clone().or_else(|| run.model.as_deref().map(str::to_owned));
+        let model = config.model.clone().or_else(|| run.model.as_deref().map(str::to_owned));
         let model = model.or_else(|| self.parts.default_model.clone()).ok_or_else(|| {
-            let message = format!("agent {} has no model: set `model` in it, or models.default", spec.name);
+            let message = format!("agent {} has no model: set `model` in it, or models.default", config.name);
             ToolError::new(ErrorKind::ExecutionError, message)
         })?;
-        let step = AgentStep { agent: spec.name.clone(), reason: text("reason") };
+        let step = AgentStep { agent: config.name.clone(), reason: text("reason") };
         let agents = run.agents.iter().cloned().chain([step]).collect();
         let child = ChildRun {
-            driver: Arc::new(self.driver(spec, nested)),
+            driver: Arc::new(self.driver(config, nested)),
             parent: RunContext { agents, ..run.clone() },
             session: Session {
-                id: child_session(&spec.name, &run.session.id, &context.call_id),
-                agent: Some(spec.name.clone()),
+                id: child_session(&config.name, &run.session.id, &context.call_id),
+                agent: Some(config.name.clone()),
                 ..Session::clone(&run.session)
             },
-            policy: Arc::new(policy(spec, &run.policy)),
+            policy: Arc::new(policy(config, &run.policy)),
         };
-        let spec = &with_reachable(spec, &run.snapshot);
+        let config = &with_reachable(config, &run.snapshot);
         let task = Message::user(text("task"));
         let hands_back_to = run.handed_over.as_ref().filter(|by| by.may_return).map(|handed| handed.by.to_string());
         child
             .run(context, |driver, options| {
-                let mut run = run_spec(spec, (self.parts.spec)(&model));
+                let mut run = agent_run_config(config, (self.parts.config)(&model));
                 run.agent_tools.hands_back_to = hands_back_to;
-                let prompt = if spec.prompt.trim().is_empty() { BASE_PROMPT } else { &spec.prompt };
+                let prompt = if config.prompt.trim().is_empty() { BASE_PROMPT } else { &config.prompt };
                 run.system = driver.system_prompt(prompt, &[], &run, options);
                 RunState::new(run, vec![task])
             })
@@ -168,10 +168,10 @@ impl AgentProvider {
     }
 
     /// Returns the driver of the agent's runs, with the caller's tools that it may use.
-    fn driver(&self, spec: &AgentConfig, nested: NestedContext<'_>) -> Driver {
+    fn driver(&self, config: &AgentConfig, nested: NestedContext<'_>) -> Driver {
         // Runs of the same kind share their tool views.
-        let left = nested.run.snapshot.derived(&spec.name, |tools| InheritedTools {
-            tools: Arc::new(tools.only(|entry| may_use(spec, entry), "not for this agent")),
+        let left = nested.run.snapshot.derived(&config.name, |tools| InheritedTools {
+            tools: Arc::new(tools.only(|entry| may_use(config, entry), "not for this agent")),
             views: Arc::default(),
         });
         child::driver(nested, Arc::clone(&left.tools))
@@ -201,12 +201,12 @@ impl Provider for AgentProvider {
     }
 
     async fn call(&self, call: ProviderCall<'_>, context: &ToolContext) -> Result<ToolOutput, ToolError> {
-        let Some(spec) = self.agent(call.tool) else {
+        let Some(config) = self.agent(call.tool) else {
             return Err(ToolError::new(ErrorKind::UnknownTool, format!("there is no agent for {}", call.tool)));
         };
-        let report = self.run(spec, &call.arguments, context).await?;
-        let run = child_session(&spec.name, &context.session.id, &context.call_id);
-        Ok(output(spec, report).with_extra("run", run.as_str()))
+        let report = self.run(config, &call.arguments, context).await?;
+        let run = child_session(&config.name, &context.session.id, &context.call_id);
+        Ok(output(config, report).with_extra("run", run.as_str()))
     }
 
     /// The scope is decided for each of its calls.
@@ -232,8 +232,8 @@ impl Provider for AgentProvider {
 }
 
 /// Returns the tool definition of an agent.
-fn definition(spec: &AgentConfig) -> Option<ToolDefinition> {
-    let id = ToolId::try_parse(&format!("{NAMESPACE}:{}@1.0.0", spec.name))?;
+fn definition(config: &AgentConfig) -> Option<ToolDefinition> {
+    let id = ToolId::try_parse(&format!("{NAMESPACE}:{}@1.0.0", config.name))?;
     let parameters = json!({
         "type": "object",
         "properties": {
@@ -246,60 +246,60 @@ fn definition(spec: &AgentConfig) -> Option<ToolDefinition> {
         "required": ["reason", "task"],
         "additionalProperties": false,
     });
-    let description = match spec.description.trim() {
-        "" => format!("Starts the agent {} on a task and gives its report.", spec.name),
-        description => format!("Starts the agent {} on a task and gives its report. {description}", spec.name),
+    let description = match config.description.trim() {
+        "" => format!("Starts the agent {} on a task and gives its report.", config.name),
+        description => format!("Starts the agent {} on a task and gives its report. {description}", config.name),
     };
     let mut definition = ToolDefinition::new(id, description, Some(parameters));
     definition.effects = Effects::UNKNOWN;
     definition.tags = vec!["agent".into()];
-    definition.output_schema = spec.output_schema.clone().map(Value::Object);
-    definition.mode = if spec.background { Mode::Background } else { Mode::Direct };
+    definition.output_schema = config.output_schema.clone().map(Value::Object);
+    definition.mode = if config.background { Mode::Background } else { Mode::Direct };
     Some(definition)
 }
 
 /// Returns the agent with the destinations that are among its caller's tools: it can hand a request to no others.
-fn with_reachable(spec: &Arc<AgentConfig>, tools: &Snapshot) -> Arc<AgentConfig> {
-    let mut spec = Arc::clone(spec);
+fn with_reachable(config: &Arc<AgentConfig>, tools: &Snapshot) -> Arc<AgentConfig> {
+    let mut config = Arc::clone(config);
     let is_there = |to: &HandoffDestination| tools.get(&agent_id(&to.agent)).is_some();
-    if !spec.router.destinations.iter().all(is_there) {
-        Arc::make_mut(&mut spec).router.destinations.retain(is_there);
+    if !config.router.destinations.iter().all(is_there) {
+        Arc::make_mut(&mut config).router.destinations.retain(is_there);
     }
-    spec
+    config
 }
 
 /// Returns whether the agent may use a tool of its caller.
-fn may_use(spec: &AgentConfig, entry: &Entry) -> bool {
-    let is_itself = entry.provider.kind() == ProviderKind::Agent && entry.id().name() == spec.name;
+fn may_use(config: &AgentConfig, entry: &Entry) -> bool {
+    let is_itself = entry.provider.kind() == ProviderKind::Agent && entry.id().name() == config.name;
     let changes_groups = CHANGES.contains(&entry.id().without_version());
     !is_itself
-        && (spec.privileged || !changes_groups)
+        && (config.privileged || !changes_groups)
         && !OWN_TOOLS.contains(&entry.id().as_str())
-        && spec.tools.as_ref().is_none_or(|globs| entry.is_named_by(globs))
-        && !entry.is_named_by(&spec.disallowed_tools)
+        && config.tools.as_ref().is_none_or(|globs| entry.is_named_by(globs))
+        && !entry.is_named_by(&config.disallowed_tools)
 }
 
 /// Returns the policy of the agent's calls. The rights of the owner or of a gateway's client are not passed on: without
 /// its own policy the agent then asks.
-fn policy(spec: &AgentConfig, caller: &Arc<Policy>) -> Policy {
-    let profile = spec.policy.unwrap_or(match caller.profile {
+fn policy(config: &AgentConfig, caller: &Arc<Policy>) -> Policy {
+    let profile = config.policy.unwrap_or(match caller.profile {
         Profile::Owner | Profile::Client => Profile::Ask,
         Profile::Ask | Profile::Workspace | Profile::Trusted => Profile::Trusted,
     });
-    Policy { profile, within: Some(Arc::clone(caller)), ..spec.ruled(caller) }
+    Policy { profile, within: Some(Arc::clone(caller)), ..config.with_agent_rules(caller) }
 }
 
 /// Returns the specification of the agent's run, derived from that of any run with its model.
 #[must_use]
-pub fn run_spec(spec: &Arc<AgentConfig>, run: RunConfig) -> RunConfig {
-    let schema = spec.output_schema.clone().map(Value::Object);
+pub fn agent_run_config(config: &Arc<AgentConfig>, run: RunConfig) -> RunConfig {
+    let schema = config.output_schema.clone().map(Value::Object);
     // The schema compiles: it was checked when the agent was registered.
     let report = schema.and_then(|schema| ReportConfig::by_schema(schema).ok());
     let mut agent_tools = run.agent_tools;
     agent_tools.report = Some(report.unwrap_or_else(|| ReportConfig::in_format(Format::Markdown)));
-    let limits = &spec.limits;
+    let limits = &config.limits;
     RunConfig {
-        settings: spec.settings.clone().into(),
+        settings: config.settings.clone().into(),
         limits: Limits {
             turns: limits.turns.unwrap_or(run.limits.turns),
             calls: limits.calls.or(run.limits.calls),
@@ -307,20 +307,20 @@ pub fn run_spec(spec: &Arc<AgentConfig>, run: RunConfig) -> RunConfig {
             tokens: run.limits.tokens,
         },
         agent_tools,
-        agent: Some(Arc::clone(spec)),
-        input: RunInput { foreign: run.input.foreign || spec.foreign_references, ..run.input },
+        agent: Some(Arc::clone(config)),
+        input: RunInput { foreign: run.input.foreign || config.foreign_references, ..run.input },
         ..run
     }
 }
 
 /// Returns the report of an agent as the result of its call.
-fn output(spec: &AgentConfig, report: RunReport) -> ToolOutput {
+fn output(config: &AgentConfig, report: RunReport) -> ToolOutput {
     if report.final_report.as_ref().is_some_and(|report| report.metadata.contains_key(HANDED_BACK)) {
         return ToolOutput::text(report.answer).with_extra(HANDED_BACK, true);
     }
     let structured = report.final_report.as_ref().and_then(|report| report.content_json.clone());
     let mut text = report.answer.clone();
-    let lacks_report = spec.output_schema.is_some() && structured.is_none();
+    let lacks_report = config.output_schema.is_some() && structured.is_none();
     let mut output = match (report.status, &report.reason) {
         (Status::Success, _) if !lacks_report => ToolOutput::text(text),
         (Status::Partial, reason) if !lacks_report => {
@@ -338,7 +338,7 @@ fn output(spec: &AgentConfig, report: RunReport) -> ToolOutput {
             ToolOutput::failure(text)
         }
     };
-    output.structured = structured.filter(|_| spec.output_schema.is_some() && !output.is_error);
+    output.structured = structured.filter(|_| config.output_schema.is_some() && !output.is_error);
     output.extras.insert("status".into(), report.status.as_str().into());
     output.extras.insert("turns".into(), report.turns.into());
     output.extras.insert("calls".into(), report.calls.len().into());

@@ -63,13 +63,13 @@ impl ChildRun {
         let (mut state, begun) = driver.load_or_begin(&options, || begin(&driver, &options)).await.map_err(failed)?;
         if let (RunStart::Before, Some(usage)) = (begun, usage) {
             // Usage from before the interruption is missing in the caller's sums.
-            usage.resumed(&state.spec().model, state.report().usage);
+            usage.resumed(&state.config().model, state.report().usage);
         }
         let cancel = options.cancel.clone();
         let cancel_on_drop = CancelOnDrop::new(&cancel);
         // On its own task, because agents are nested deeply and a thread's stack is limited.
         let running = tokio::spawn(async move {
-            let report = driver.run_claimed(&mut state, &options, None).await;
+            let report = driver.run_exclusively(&mut state, &options, None).await;
             (report, state)
         });
         let (report, state) = running

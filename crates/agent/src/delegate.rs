@@ -213,15 +213,15 @@ impl Delegates for ModelDelegates {
                 let written = document.context.text();
                 let system =
                     if written.trim().is_empty() { PROMPT.to_owned() } else { format!("{PROMPT}\n\n{written}") };
-                let mut spec = RunConfig {
+                let mut config = RunConfig {
                     limits: Limits { turns: TURNS, ..Limits::default() },
                     window: (self.window)(&model),
                     exposure: Some(Exposure::Direct),
                     input,
                     ..RunConfig::new(model, system)
                 };
-                spec.agent_tools.report = report;
-                RunState::new(spec, vec![Message::user(task)])
+                config.agent_tools.report = report;
+                RunState::new(config, vec![Message::user(task)])
             })
             .await?;
         output(ended, has_schema)

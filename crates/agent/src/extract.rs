@@ -303,7 +303,7 @@ impl Extraction<'_> {
             policy: Arc::clone(&nested.run.policy),
         };
         let task = format!("Wanted: {}\n\nThe text has {} bytes.", self.request.extract, self.request.bytes);
-        let begin = |_: &Driver, _: &RunOptions| RunState::new(self.spec(), vec![Message::user(task)]);
+        let begin = |_: &Driver, _: &RunOptions| RunState::new(self.config(), vec![Message::user(task)]);
         let report = child.run(self.context, begin).await.map_err(|error| ExtractError(error.message().to_owned()))?;
         match report.status {
             Status::Success => Ok(report.answer),
@@ -311,7 +311,7 @@ impl Extraction<'_> {
         }
     }
 
-    fn spec(&self) -> RunConfig {
+    fn config(&self) -> RunConfig {
         RunConfig {
             max_tokens: Some(ANSWER_TOKENS),
             limits: Limits { turns: TURNS, calls: Some(CALLS), ..Limits::default() },

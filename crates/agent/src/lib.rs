@@ -21,7 +21,7 @@ pub use extract::ModelExtractor;
 pub use plan::{PlannedCall, PlannedCalls, offer, plan_calls, read_calls};
 pub use plan_writer::{correction_request, plan_request, read_plan, replan_request};
 pub use report::{
-    ChildEnd, FinalReport, Format, HeldCall, HeldVerdict, ProducedFile, ReportConfig, ReportedCall, RunReport,
+    ChildEnd, FinalReport, Format, HeldCall, HeldCallDecision, ProducedFile, ReportConfig, ReportedCall, RunReport,
     RunResult, Status, UnfinishedChild,
 };
 pub use run::{

@@ -23,7 +23,7 @@ const MAX_OUTPUT_SCHEMA: usize = 1000;
 const MAX_FAULTS: usize = 40;
 
 /// The most calls whose results the model is shown.
-const MAX_TOLD: usize = 200;
+const MAX_SHOWN_RESULTS: usize = 200;
 /// The planner's instruction for many inputs.
 const REPEATED: &str = "\nA plan without any `_instance` is repeated for each input: write it once.";
 
@@ -144,8 +144,9 @@ pub fn correction_request(asked: &ModelRequest, answer: ModelResponse, faults: &
 /// Returns the request for the rest of a plan: its calls with their results.
 #[must_use]
 pub fn replan_request(calls: &[Value], state: &Value) -> String {
-    let is_reported = |call: &&Value| calls.len() <= MAX_TOLD || call["became"] != "done";
-    let mut lines: Vec<String> = calls.iter().filter(is_reported).take(MAX_TOLD).map(Value::to_string).collect();
+    let is_reported = |call: &&Value| calls.len() <= MAX_SHOWN_RESULTS || call["became"] != "done";
+    let mut lines: Vec<String> =
+        calls.iter().filter(is_reported).take(MAX_SHOWN_RESULTS).map(Value::to_string).collect();
     if lines.len() < calls.len() {
         lines.push(format!("({} more calls)", calls.len() - lines.len()));
     }

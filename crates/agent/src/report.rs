@@ -150,12 +150,12 @@ pub struct HeldCall {
     pub arguments: Value,
     /// The present decision about it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub verdict: Option<HeldVerdict>,
+    pub verdict: Option<HeldCallDecision>,
 }
 
 /// The decision of check and policy about a call before it runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HeldVerdict {
+pub struct HeldCallDecision {
     /// `allow`, `ask` or `deny` by the policy; `invalid` if the check rejects it.
     pub effect: String,
     /// The reason.
@@ -417,11 +417,11 @@ impl FinalReport {
         }
     }
 
-    /// Reads the report in the arguments of a call. Without `spec`, any format is accepted.
+    /// Reads the report in the arguments of a call. Without `config`, any format is accepted.
     ///
     /// # Errors
     /// The reason why they contain no report, and what to write instead.
-    pub(crate) fn accept(arguments: &Value, spec: Option<&ReportConfig>) -> Result<Self, String> {
+    pub(crate) fn accept(arguments: &Value, config: Option<&ReportConfig>) -> Result<Self, String> {
         let status = match arguments.get("status").and_then(Value::as_str) {
             Some("failure") => Status::Failure,
             Some("partial") => Status::Partial,
@@ -430,7 +430,7 @@ impl FinalReport {
         let mut warnings = Vec::new();
         let written = arguments.get("format").and_then(Value::as_str);
         let given = written.and_then(Format::of);
-        let format = spec.map(|spec| spec.format).or(given).unwrap_or_default();
+        let format = config.map(|config| config.format).or(given).unwrap_or_default();
         if let Some(written) = written.filter(|_| given != Some(format)) {
             warnings.push(format!("the format {written:?} was taken for {}", format.as_str()));
         }
@@ -446,7 +446,7 @@ impl FinalReport {
                     }
                     (None, None) => return Err("the report needs `content_json`: the value itself, not a text".into()),
                 };
-                let schema = spec.and_then(ReportConfig::schema);
+                let schema = config.and_then(ReportConfig::schema);
                 (None, Some(fitted(value, schema, &mut warnings)?))
             }
             _ => (Some(text(content, json, &mut warnings)?), None),
@@ -459,9 +459,9 @@ impl FinalReport {
     ///
     /// # Errors
     /// The reason why it contains no report, and what to write instead.
-    pub(crate) fn from_text(answer: &str, spec: &ReportConfig) -> Result<Self, String> {
-        let member = if spec.format == Format::Json { "content_json" } else { "content" };
-        let mut report = Self::accept(&json!({ member: answer }), Some(spec))?;
+    pub(crate) fn from_text(answer: &str, config: &ReportConfig) -> Result<Self, String> {
+        let member = if config.format == Format::Json { "content_json" } else { "content" };
+        let mut report = Self::accept(&json!({ member: answer }), Some(config))?;
         // Warnings about fields of a call do not apply.
         report.warnings = vec!["the model answered in text; it was taken for its report".into()];
         Ok(report)
@@ -519,7 +519,7 @@ pub(crate) mod tests {
     use super::*;
 
     /// Returns a specification by its format, or by one of two schemas.
-    pub(crate) fn spec(format: &str) -> Option<ReportConfig> {
+    pub(crate) fn report_config(format: &str) -> Option<ReportConfig> {
         match format {
             "" => None,
             "schema" => {
@@ -538,8 +538,8 @@ pub(crate) mod tests {
 
     /// `expect`: the content and the number of warnings, or a part of the refusal.
     fn check(asked: &str, arguments: Value, expect: Result<(Value, usize), &str>) {
-        let spec = spec(asked);
-        match (FinalReport::accept(&arguments, spec.as_ref()), expect) {
+        let config = report_config(asked);
+        match (FinalReport::accept(&arguments, config.as_ref()), expect) {
             (Ok(report), Ok((content, warnings))) => {
                 let is_json = report.format == Format::Json;
                 assert_eq!(

@@ -39,13 +39,13 @@ pub(crate) struct Row {
 }
 
 /// A model client that waits for a permit of the gate, then answers; it records nothing.
-struct Gated {
+struct GatedClient {
     gate: Arc<Semaphore>,
     waiting: Arc<AtomicUsize>,
 }
 
 #[async_trait]
-impl ModelClient for Gated {
+impl ModelClient for GatedClient {
     async fn complete(
         &self,
         _model: &str,
@@ -74,7 +74,7 @@ impl Bench {
         let dir = tempfile::tempdir()?;
         let store = SqliteStore::open(dir.path())?;
         let (gate, waiting) = (Arc::new(Semaphore::new(Semaphore::MAX_PERMITS)), Arc::new(AtomicUsize::new(0)));
-        let model = Arc::new(Gated { gate: Arc::clone(&gate), waiting: Arc::clone(&waiting) });
+        let model = Arc::new(GatedClient { gate: Arc::clone(&gate), waiting: Arc::clone(&waiting) });
         let events = Arc::new(EventHub::default());
         let _observer = events.subscribe();
         let jobs = JobManager::new(Arc::clone(&store), dir.path());
@@ -92,7 +92,7 @@ impl Bench {
             tree: Arc::clone(&store) as _,
             limits: AgentLimits::default(),
             default_model: Some("test/m".into()),
-            spec: Arc::new(|model| RunConfig::new(model, "")),
+            config: Arc::new(|model| RunConfig::new(model, "")),
         };
         let worker = AgentConfig { name: "worker".into(), prompt: "You work.".into(), ..AgentConfig::default() };
         let agents = Arc::new(AgentProvider::new(vec![worker], parts));

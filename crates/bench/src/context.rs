@@ -130,7 +130,7 @@ async fn row(window: usize, api: ApiName, options: &Options) -> Result<Row, Fail
     let talk = LongTalk::new(window as u64, options.turns);
     let server = ScriptedModel::start(talk.script()).await?;
     let driver = driver(dir.path(), &server, api).await?;
-    let mut state = RunState::new(spec(window, options.target), vec![Message::user(first(&talk)?)]);
+    let mut state = RunState::new(run_config(window, options.target), vec![Message::user(first(&talk)?)]);
     let started = Instant::now();
     loop {
         let report = driver.run(&mut state, &run_options()).await?;
@@ -154,7 +154,7 @@ async fn row(window: usize, api: ApiName, options: &Options) -> Result<Row, Fail
         truncated: done.truncated,
         summarized: done.summarized,
         failed: done.failed,
-        facts: format!("{} of {}", tally.known, LongTalk::planted()),
+        facts: format!("{} of {}", tally.known, LongTalk::fact_count()),
         prompt_tokens: tally.prompt,
         cached_percent: percent(tally.cached, tally.prompt),
         cache_breaks: tally.breaks,
@@ -170,7 +170,7 @@ fn first(talk: &LongTalk) -> Result<String, Failure> {
     talk.user(0).ok_or_else(|| "a conversation has one turn at least".into())
 }
 
-fn spec(window: usize, target: f64) -> RunConfig {
+fn run_config(window: usize, target: f64) -> RunConfig {
     RunConfig {
         max_tokens: Some(ANSWER),
         limits: Limits { turns: u32::MAX, ..Limits::default() },

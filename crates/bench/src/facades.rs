@@ -86,7 +86,7 @@ impl Peer {
         let answer = String::from_utf8_lossy(&answer);
         let last = format!("w{} ", WORDS - 1);
         let whole = if stream {
-            said(&answer).ends_with(&last) && answer.contains("data: [DONE]")
+            stream_text(&answer).ends_with(&last) && answer.contains("data: [DONE]")
         } else {
             answer.contains(&last)
         };
@@ -95,7 +95,7 @@ impl Peer {
 }
 
 /// Returns the text of a stream, whose events may be cut anywhere.
-fn said(stream: &str) -> String {
+fn stream_text(stream: &str) -> String {
     let events = stream.lines().filter_map(|line| serde_json::from_str::<Value>(line.strip_prefix("data: ")?).ok());
     events.filter_map(|event| event["choices"][0]["delta"]["content"].as_str().map(str::to_owned)).collect()
 }

@@ -324,8 +324,8 @@ async fn run_worker(worker: &Worker) -> Result<(), Failure> {
     };
     let mut options = ExecutorOptions::new(Arc::new(services), Arc::clone(&store) as _, store as _);
     options.jobs = Some(jobs);
-    let spec = QueueConfig { concurrent: 32, ..QueueConfig::default() };
-    options.queues = Queues::new([("default".to_owned(), spec)].into());
+    let config = QueueConfig { concurrent: 32, ..QueueConfig::default() };
+    options.queues = Queues::new([("default".to_owned(), config)].into());
     let executor = Executor::new(options);
     let context = Arc::new(terms);
     let run = terms(session(dir), catalogue.snapshot());

@@ -162,7 +162,7 @@ impl<'a> PlannedRequestWork<'a> {
     }
 
     /// Returns the model's answers, one for each turn.
-    fn said(&self, way: Strategy, script: &ServerScript) -> Vec<ModelAnswer> {
+    fn scripted_answers(&self, way: Strategy, script: &ServerScript) -> Vec<ModelAnswer> {
         let call = |index: usize| (self.names[index].clone(), script.arguments[index].clone());
         let planned = || {
             let calls = self.plan.calls.iter().zip(&self.names).map(|(call, name)| {
@@ -192,7 +192,7 @@ impl<'a> PlannedRequestWork<'a> {
     async fn run(&self, way: Strategy, result_bytes: usize) -> Result<RequestCost, Failure> {
         let tools = self.tools.iter().map(|&tool| (tool.name.as_str(), tool)).collect();
         let script = ServerScript::of(&self.plan, &tools, result_bytes)?;
-        let said = self.said(way, &script);
+        let said = self.scripted_answers(way, &script);
         let output = said.iter().map(ModelAnswer::bytes).sum();
         let turns = said.into_iter().map(ModelAnswer::turn).collect();
         let (app, model) = opened(&self.tools, script.answers, turns).await?;

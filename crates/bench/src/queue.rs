@@ -94,7 +94,7 @@ pub(crate) fn run(calls: usize) -> Result<Vec<Row>, Failure> {
 
 async fn measure(calls: usize) -> Result<Vec<Row>, Failure> {
     let notes = Arc::new(CallLog::default());
-    let spec = QueueConfig {
+    let config = QueueConfig {
         concurrent: PLACES,
         per_minute: None,
         max_waiting: calls,
@@ -102,7 +102,7 @@ async fn measure(calls: usize) -> Result<Vec<Row>, Failure> {
     };
     let app = Toolwright::of(Arc::new(WaitTool(Arc::clone(&notes))), |options| {
         options.services = Arc::new(Services { events: Arc::clone(&notes) as _, ..(*options.services).clone() });
-        options.queues = Queues::new(BTreeMap::from([(QUEUE.to_owned(), spec)]));
+        options.queues = Queues::new(BTreeMap::from([(QUEUE.to_owned(), config)]));
         options.defaults.calls_per_turn = calls;
     })
     .await?;

@@ -60,7 +60,7 @@ pub struct PreparedRun {
     /// Its options.
     pub options: RunOptions,
     /// Its specification.
-    pub spec: RunConfig,
+    pub config: RunConfig,
 }
 
 /// The agents and models behind the facades.

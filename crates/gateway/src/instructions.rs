@@ -5,12 +5,12 @@ use toolwright_core::pins::is_invisible;
 /// The longest text, in UTF-16 units: Claude Code 2.1.285 cuts at 2,048.
 const MAX_ALL: usize = 2048;
 /// The shortest quote of a source. If there is no room for one of each, the last sources are only counted.
-const MIN_SAID: usize = 60;
+const MIN_QUOTE_LENGTH: usize = 60;
 const CUT: &str = " [cut here]";
 
 /// Returns `ours`, then each source's instructions, quoted under its name. Longer quotes use the room that short ones
 /// leave. The heading gives the prefix of the source's tools, because its own text does not know it.
-pub(crate) fn together(ours: &[String], said: impl Iterator<Item = (String, String)>) -> Option<String> {
+pub(crate) fn combine_instructions(ours: &[String], said: impl Iterator<Item = (String, String)>) -> Option<String> {
     let mut all = shortened(&ours.join("\n\n"), MAX_ALL);
     let said = said.map(|(name, words)| (name, words.trim().chars().filter(|c| !is_invisible(*c)).collect::<String>()));
     let mut parts: Vec<Part> =
@@ -19,7 +19,7 @@ pub(crate) fn together(ours: &[String], said: impl Iterator<Item = (String, Stri
     // As many quotes as fit.
     let left_out =
         |count: usize| format!("\n\n({count} more say something of their tools, for which there is no room.)");
-    let least: Vec<usize> = parts.iter().map(|part| part.head + part.words.min(MIN_SAID)).collect();
+    let least: Vec<usize> = parts.iter().map(|part| part.head + part.words.min(MIN_QUOTE_LENGTH)).collect();
     let mut count = parts.len();
     let needs = |count: usize| {
         let rest = least.len() - count;
@@ -110,7 +110,7 @@ mod tests {
 
     fn check(ours: &str, said: &[(&str, &str)]) -> Option<String> {
         let ours: Vec<String> = (!ours.is_empty()).then(|| ours.to_owned()).into_iter().collect();
-        together(&ours, said.iter().map(|(name, words)| ((*name).into(), (*words).into())))
+        combine_instructions(&ours, said.iter().map(|(name, words)| ((*name).into(), (*words).into())))
     }
 
     #[test]
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn all_share_what_claude_code_does_not_cut() {
+    fn instructions_share_the_room_of_claude_code() {
         let long = "ä".repeat(3000);
         let said = [("a", &*long), ("b", "Short."), ("c", &*long)];
         let text = check("Ours.", &said).expect("words");
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn who_finds_no_room_is_counted() {
+    fn sources_without_room_are_counted() {
         let names: Vec<String> = (0..100).map(|n| format!("server-{n}")).collect();
         let words = "Words. ".repeat(50);
         let said: Vec<(&str, &str)> = names.iter().map(|name| (&**name, &*words)).collect();

@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_query_says_how_tools_are_exposed() {
+    fn a_query_sets_the_tool_exposure() {
         for (query, expect) in [
             ("", Ok(None)),
             ("a=b&exposed=x", Ok(None)),

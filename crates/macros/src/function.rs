@@ -64,7 +64,7 @@ impl Function {
         let mut parameters = Vec::new();
         for input in &mut item.sig.inputs {
             let FnArg::Typed(parameter) = input else { continue };
-            let (own, kept) = std::mem::take(&mut parameter.attrs).into_iter().partition(is_ours);
+            let (own, kept) = std::mem::take(&mut parameter.attrs).into_iter().partition(belongs_on_field);
             parameter.attrs = kept;
             match context(&parameter.ty) {
                 Some(slot) => {
@@ -125,7 +125,7 @@ fn refuse(item: &ItemFn, errors: &mut Vec<Error>) {
 }
 
 /// Attributes of a parameter that belong on a field.
-fn is_ours(attribute: &Attribute) -> bool {
+fn belongs_on_field(attribute: &Attribute) -> bool {
     ["doc", "serde", "schemars"].iter().any(|name| attribute.path().is_ident(name))
 }
 

@@ -154,14 +154,14 @@ fn check(function: &Function, settings: &Attribute, errors: &mut Vec<Error>) {
                     let message = format!("there is no argument `{}`, only {}", key.value(), known());
                     errors.push(Error::new(key.span(), message));
                 }
-                Some(argument) => errors.extend(misfit(&argument.ty, value)),
+                Some(argument) => errors.extend(type_mismatch(&argument.ty, value)),
             }
         }
     }
 }
 
 /// Reports an example's value that does not fit a simple type.
-fn misfit(ty: &Type, value: &Json) -> Option<Error> {
+fn type_mismatch(ty: &Type, value: &Json) -> Option<Error> {
     let Type::Path(path) = ty else { return None };
     let name = path.path.get_ident()?.to_string();
     let (fits, expected) = match (name.as_str(), &value.value) {

@@ -39,7 +39,7 @@ fn function(item: &str, expect: &[&str]) {
 }
 
 #[test]
-fn functions_that_no_tool_can_be_made_of() {
+fn functions_that_cannot_become_tools() {
     function("fn f() {}", &["write `async`"]);
     function("async fn f(&self) {}", &["without `self`"]);
     function("async fn f<T>(a: T) {}", &["cannot be generic"]);
@@ -174,7 +174,7 @@ fn examples_are_json_and_fit_the_parameters() {
 }
 
 #[test]
-fn everything_wrong_is_said_at_once() {
+fn all_faults_are_reported_at_once() {
     check(
         "timeot = 1, mode = fast",
         "fn f<T>(a: &str) {}",

@@ -402,7 +402,7 @@ mod tests {
 }
 
 #[cfg(test)]
-mod spec_tests {
+mod config_tests {
     use super::*;
 
     fn http(url: &str, headers: &[(&str, &str)]) -> McpServerOptions {

@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_as_go_writes_them() {
+    fn go_timestamps_are_parsed() {
         for (text, expect) in [
             ("12ms", Some(12)),
             ("1s", Some(1000)),

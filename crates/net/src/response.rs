@@ -245,7 +245,7 @@ mod media_tests {
     use super::*;
 
     #[test]
-    fn types_are_told_apart() {
+    fn media_types_are_classified() {
         for (value, html, json, text) in [
             ("text/html; charset=utf-8", true, false, true),
             ("Application/Problem+JSON", false, true, true),

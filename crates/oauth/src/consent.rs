@@ -28,7 +28,7 @@ const PAGE_BOUND: Duration = Duration::from_secs(20);
 
 const LOGGED_IN: &str = "You are logged in. You can close this page.";
 const UNFINISHED: &str = "The login page has let you in, but no token came of it. See where you started it.";
-const UNKNOWN_YET: &str = "The login page has let you in; its token has not come yet. See where you started it.";
+const TOKEN_PENDING: &str = "The login page has let you in; its token has not come yet. See where you started it.";
 
 const TIMED_OUT: &str = "nobody logged in within ten minutes; begin again, also where the page showed an error: a \
     client that the authorization server has forgotten then registers again";
@@ -158,7 +158,7 @@ async fn emit_end<T, E>(
             ended
         }
         Err(_) => {
-            brought.show_result(UNKNOWN_YET).await;
+            brought.show_result(TOKEN_PENDING).await;
             exchange.await
         }
     }
@@ -236,7 +236,7 @@ const CONNECTION_BOUND: Duration = Duration::from_secs(5);
 /// Connections served at once. Browsers open some in advance and send nothing on them.
 const MAX_CONNECTIONS: usize = 64;
 /// Time limit for sending the result to a waiting browser.
-const TELL_BOUND: Duration = Duration::from_secs(2);
+const BROWSER_REPLY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A listener that waits for one redirect.
 pub(crate) struct Loopback {
@@ -261,7 +261,7 @@ impl ReceivedCode {
     pub(crate) async fn show_result(self, text: &str) {
         if let Some(browser) = self.browser {
             // The login does not depend on the browser showing it.
-            let _ = tokio::time::timeout(TELL_BOUND, answer(browser, "200 OK", text)).await;
+            let _ = tokio::time::timeout(BROWSER_REPLY_TIMEOUT, answer(browser, "200 OK", text)).await;
         }
     }
 }
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_must_be_ours_and_its_servers() {
+    fn an_answer_must_match_client_and_server() {
         for (issuer, names_itself, query, expect) in [
             (Some("https://as"), true, "code=c&state=s&iss=https://as", Ok("c")),
             (Some("https://as"), false, "code=c&state=s", Ok("c")),

@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn metadata_lies_where_the_standards_say() {
+    fn metadata_urls_follow_the_standards() {
         let shown = |urls: Vec<Url>| urls.iter().map(|url| url.path().to_owned()).collect::<Vec<_>>();
         for (server, expect) in [
             (
@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn an_issuer_is_who_it_says() {
+    fn issuers_must_match_their_metadata() {
         for (expected, issuer, expect) in [
             ("https://h", "https://h", true),
             ("https://h/", "https://h", true),

@@ -335,7 +335,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn assertions_verify_and_say_who_and_to_whom() {
+    fn assertions_verify_with_subject_and_audience() {
         let document =
             EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &SystemRandom::new()).expect("a key");
         let pem =

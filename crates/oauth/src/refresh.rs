@@ -19,7 +19,7 @@ use crate::{OAuthError, excerpt};
 
 impl Session {
     /// Returns headers if no request is needed: of a fresh token, or empty ones if there is no token.
-    async fn at_hand(&self) -> Option<HeaderMap> {
+    async fn headers_without_request(&self) -> Option<HeaderMap> {
         let state = self.state.lock().await;
         if self.is_outdated(&state) {
             return None;
@@ -127,7 +127,7 @@ fn authorized(value: HeaderValue) -> HeaderMap {
 #[async_trait]
 impl Authorizer for OAuth {
     async fn headers(&self) -> Result<HeaderMap, String> {
-        if let Some(headers) = self.0.at_hand().await {
+        if let Some(headers) = self.0.headers_without_request().await {
             return Ok(headers);
         }
         let session = Arc::clone(&self.0);
@@ -159,7 +159,7 @@ const PAUSE: Duration = Duration::from_secs(60);
 
 /// The newest token, until the server has accepted it.
 #[derive(Default)]
-pub(crate) struct TokenTrial {
+pub(crate) struct UnverifiedToken {
     /// Whether `known` has entries; a fast path for requests that are accepted, which are nearly all.
     is_on: AtomicBool,
     known: Mutex<TokenHistory>,
@@ -189,7 +189,7 @@ impl TokenEvent {
     }
 }
 
-impl TokenTrial {
+impl UnverifiedToken {
     /// A token was got.
     pub(crate) fn begin(&self, token: HeaderValue) {
         self.lock().given = Some(TokenEvent::now(token));
@@ -396,7 +396,7 @@ mod tests {
 
     #[test]
     fn refused_new_tokens_stop_further_ones() {
-        let trial = TokenTrial::default();
+        let trial = UnverifiedToken::default();
         let [old, new, other] = ["old", "new", "other"].map(HeaderValue::from_static);
         assert!(!trial.is_refused(Some(&old)), "nothing is known of it");
         trial.begin(new.clone());

@@ -16,7 +16,7 @@ use crate::credentials::{Client, Credentials, LoginState, Token};
 use crate::discovery::BearerChallenge;
 use crate::discovery::{Discovered, discover, fetch_challenge};
 use crate::discovery::{ScopeSources, choose};
-use crate::refresh::TokenTrial;
+use crate::refresh::UnverifiedToken;
 use crate::refresh::{Refusal, recent, refusal};
 use crate::registration::REGISTRATION;
 use crate::store::{CredentialStore, CredentialsVersion, ServerKey};
@@ -59,7 +59,7 @@ pub(crate) struct Session {
     /// Account of the stored credentials.
     pub(crate) identity: Identity,
     /// Whether the server accepts new tokens.
-    pub(crate) trial: TokenTrial,
+    pub(crate) trial: UnverifiedToken,
 }
 
 /// Why a token is got.
@@ -85,7 +85,7 @@ impl OAuth {
         let allowed: Vec<_> = hosts.chain(settings.allowed_hosts.iter().cloned()).collect();
         let wire = OAuthHttp::new(&options.url, &allowed, options.http.clone());
         let (state, identity) = (AsyncMutex::default(), Identity::default());
-        let trial = TokenTrial::default();
+        let trial = UnverifiedToken::default();
         Self(Arc::new(Session { options, wire, state, identity, trial }))
     }
 
@@ -196,7 +196,7 @@ impl Session {
         if matches!(want, TokenNeed::More(_)) {
             self.record_step_up(state, &scopes)?;
         }
-        let (client, token) = self.ask_as_known(state, &mut kept, &found, &scopes).await?;
+        let (client, token) = self.request_as_registered(state, &mut kept, &found, &scopes).await?;
         self.try_next(&token);
         kept.client = Some(client);
         kept.is_doubtful = false;
@@ -223,7 +223,7 @@ impl Session {
     /// Most servers report an unknown client only on the login page, which then never redirects. So a registration is
     /// doubtful from when its page is shown until the login completes, and a doubtful one is not used for another
     /// login.
-    async fn ask_as_known(
+    async fn request_as_registered(
         &self,
         state: &mut State,
         kept: &mut Credentials,
@@ -468,10 +468,10 @@ impl Session {
 
     /// Registers the secrets for redaction.
     pub(crate) fn register_secrets(&self, credentials: &Credentials) {
-        let Some(tell) = &self.options.secrets else { return };
+        let Some(learn) = &self.options.secrets else { return };
         let token = credentials.token.iter().flat_map(|token| [Some(&token.access), token.refresh.as_ref()]);
         let client = credentials.client.iter().map(|client| client.secret.as_ref());
-        token.chain(client).flatten().for_each(|secret| tell(secret.expose().to_owned()));
+        token.chain(client).flatten().for_each(|secret| learn(secret.expose().to_owned()));
     }
 
     /// Returns the account of the credentials stored now.

@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_broken_file_is_told_without_its_text() {
+    async fn broken_file_errors_leave_out_its_text() {
         let folder = tempfile::tempdir().expect("a folder");
         let server = ("a", "u");
         let path = file(folder.path(), server, "json");

@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn metadata_does_not_lead_into_private_networks() {
+    async fn metadata_urls_cannot_reach_private_networks() {
         let server = Url::parse("https://mcp.example/").expect("a URL");
         let wire = OAuthHttp::new(&server, &[], HttpOptions::default());
         let inside = Url::parse("https://169.254.169.254/latest").expect("a URL");

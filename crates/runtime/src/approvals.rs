@@ -14,7 +14,7 @@ use toolwright_core::store::StoreError;
 use crate::store::SqliteStore;
 
 /// How often the store is checked for an answer.
-const LOOK: Duration = Duration::from_millis(250);
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// How long after its expiry a question may still be closed normally.
 const SLACK: Duration = Duration::from_secs(5);
 
@@ -258,7 +258,7 @@ impl<'a> PendingQuestion<'a> {
         let mut expired = std::pin::pin!(tokio::time::sleep(expiry));
         loop {
             tokio::select! {
-                () = tokio::time::sleep(LOOK) => {}
+                () = tokio::time::sleep(POLL_INTERVAL) => {}
                 () = &mut expired => self.store.close_question(self.id, QuestionState::Expired).await?,
             }
             // Read even after closing, because an earlier answer counts.

@@ -39,33 +39,37 @@ struct Channel {
     sender: broadcast::Sender<Arc<Event>>,
     /// Whether there may be observers. A flag, because each call checks it several times, and the sender would take its
     /// lock.
-    is_heard: AtomicBool,
+    has_observers: AtomicBool,
     /// Held while the flag or the observers change.
     changes: Mutex<()>,
 }
 
 impl Channel {
     fn new(capacity: usize) -> Self {
-        Self { sender: broadcast::channel(capacity).0, is_heard: AtomicBool::new(false), changes: Mutex::default() }
+        Self {
+            sender: broadcast::channel(capacity).0,
+            has_observers: AtomicBool::new(false),
+            changes: Mutex::default(),
+        }
     }
 
     fn subscribe(&self) -> broadcast::Receiver<Arc<Event>> {
         let _changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
         let receiver = self.sender.subscribe();
-        self.is_heard.store(true, Ordering::SeqCst);
+        self.has_observers.store(true, Ordering::SeqCst);
         receiver
     }
 
-    fn is_heard(&self) -> bool {
-        self.is_heard.load(Ordering::SeqCst)
+    fn has_observers(&self) -> bool {
+        self.has_observers.load(Ordering::SeqCst)
     }
 
     fn send(&self, event: &Arc<Event>) {
-        if self.is_heard() && self.sender.send(Arc::clone(event)).is_err() {
+        if self.has_observers() && self.sender.send(Arc::clone(event)).is_err() {
             // There is no observer, so no event is lost.
             let _changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
             if self.sender.receiver_count() == 0 {
-                self.is_heard.store(false, Ordering::SeqCst);
+                self.has_observers.store(false, Ordering::SeqCst);
             }
         }
     }
@@ -175,11 +179,11 @@ impl EventSink for EventHub {
     }
 
     fn event_detail(&self) -> EventDetail {
-        if self.whole.is_heard() {
+        if self.whole.has_observers() {
             EventDetail::Whole
-        } else if self.brief.is_heard() {
+        } else if self.brief.has_observers() {
             EventDetail::Brief
-        } else if self.notable.is_heard() {
+        } else if self.notable.has_observers() {
             EventDetail::Notable
         } else {
             EventDetail::Nothing
@@ -238,7 +242,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn observers_come_and_go() {
+    async fn observers_can_be_added_and_removed() {
         let hub = EventHub::default();
         let sink: &dyn EventSink = &hub;
         let (brief, whole) = (hub.subscribe_brief(), hub.subscribe());
@@ -277,14 +281,14 @@ mod tests {
     async fn a_panicking_observer_loses_one_event() {
         let hub = EventHub::default();
         let made = AtomicU64::new(0);
-        let tell = |code| {
+        let emit_code = |code| {
             let sink: &dyn EventSink = &hub;
             sink.emit_with(|| {
                 made.fetch_add(1, Ordering::Relaxed);
                 warning(code)
             });
         };
-        tell(0);
+        emit_code(0);
         assert_eq!(made.load(Ordering::Relaxed), 0, "nobody observes: no event is made");
         let seen = Arc::new(Mutex::new(Vec::new()));
         let into = Arc::clone(&seen);
@@ -293,11 +297,11 @@ mod tests {
             assert_ne!(code, "2", "this panic is meant");
             into.lock().expect("seen").push(code.clone());
         });
-        (1..=3).for_each(tell);
+        (1..=3).for_each(emit_code);
         observation.end().await;
         assert_eq!(*seen.lock().expect("seen"), ["1", "3"]);
         assert_eq!(hub.dropped(), 1);
-        tell(4);
+        emit_code(4);
         assert_eq!(hub.event_detail(), EventDetail::Nothing);
     }
 

@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_read_belongs_to_its_session() {
+    fn files_seen_belong_to_their_session() {
         let files = SessionFiles::default();
         let (a, b) = (SessionId::new("a"), SessionId::new("b"));
         let seen = SeenFile { hash: ContentHash::of_bytes(b"x"), modified: None };

@@ -78,7 +78,7 @@ async fn round(traffic: &Arc<ModelTraffic>, model: impl Fn(usize) -> String) -> 
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_waits_is_all_that_grows() {
+async fn memory_grows_only_with_waiting_requests() {
     let queue = ModelQueueConfig { concurrent: 5, requests_per_minute: Some(600), ..ModelQueueConfig::default() };
     let small = ModelQueueConfig { max_waiting: 10, ..queue.clone() };
     let terms = [("p", queue), ("full", small)];

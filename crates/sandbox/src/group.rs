@@ -14,9 +14,9 @@ use super::enforce::{Entry, Placeholders};
 
 /// Kills the group when dropped.
 #[derive(Debug)]
-pub(crate) struct Lifeline(Option<Pid>);
+pub(crate) struct LifetimeGuard(Option<Pid>);
 
-impl Lifeline {
+impl LifetimeGuard {
     pub(crate) fn request_end(&self) {
         self.send(Signal::TERM);
     }
@@ -29,7 +29,7 @@ impl Lifeline {
     }
 }
 
-impl Drop for Lifeline {
+impl Drop for LifetimeGuard {
     fn drop(&mut self) {
         self.send(Signal::KILL);
     }
@@ -44,9 +44,9 @@ pub(crate) fn spawn(
     _: Option<Entry>,
     _: Placeholders,
     _: Option<Arc<LeafCgroup>>,
-) -> io::Result<(Child, Lifeline)> {
+) -> io::Result<(Child, LifetimeGuard)> {
     command.process_group(0);
     let child = tokio::process::Command::from(command).spawn()?;
     let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
-    Ok((child, Lifeline(group)))
+    Ok((child, LifetimeGuard(group)))
 }

@@ -31,9 +31,9 @@ use tokio_util::task::AbortOnDropHandle;
 use toolwright_core::sandbox::{Enforcement, SandboxProfile};
 
 #[cfg(not(target_os = "linux"))]
-use group::{Lifeline, harden, spawn as spawn_below};
+use group::{LifetimeGuard, harden, spawn as spawn_below};
 #[cfg(target_os = "linux")]
-use watcher::{Lifeline, harden, spawn as spawn_below};
+use watcher::{LifetimeGuard, harden, spawn as spawn_below};
 
 use enforce::{Placeholders, PreparedSandbox, Sandbox, Scratch};
 
@@ -206,7 +206,7 @@ impl SupervisedCommand {
     ///
     /// # Errors
     /// As [`SupervisedCommand::spawn`].
-    pub async fn spawn_aside(self) -> Result<SupervisedChild, SpawnError> {
+    pub async fn spawn_blocking_thread(self) -> Result<SupervisedChild, SpawnError> {
         let program = self.program.to_string_lossy().into_owned();
         let started = AbortOnDropHandle::new(tokio::task::spawn_blocking(move || self.spawn()));
         started.await.unwrap_or_else(|ended| Err(SpawnError::Failed { program, source: io::Error::other(ended) }))

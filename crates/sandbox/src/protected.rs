@@ -249,9 +249,9 @@ fn name_in(folder: &Path, name: &str, found: &mut Vec<PathBuf>) {
 }
 
 /// Bound on directory entries searched for recent writes.
-const MAX_LOOKED: usize = 10_000;
+const MAX_SEARCHED_ENTRIES: usize = 10_000;
 /// Package folders with hundreds of protected names that nobody opens.
-const NOT_LOOKED: [&str; 2] = ["node_modules", "site-packages"];
+const SKIPPED_FOLDERS: [&str; 2] = ["node_modules", "site-packages"];
 /// Allowance for file system times that lag behind the clock.
 const COARSE: Duration = Duration::from_millis(20);
 
@@ -280,7 +280,7 @@ pub fn written_since(root: &Path, since: SystemTime) -> WrittenPaths {
         }
         for entry in std::fs::read_dir(root.join(&folder)).into_iter().flatten().flatten() {
             looked += 1;
-            if looked > MAX_LOOKED {
+            if looked > MAX_SEARCHED_ENTRIES {
                 written.is_cut = true;
                 return written;
             }
@@ -291,7 +291,7 @@ pub fn written_since(root: &Path, since: SystemTime) -> WrittenPaths {
                     written.paths.push(path);
                 }
             } else if entry.file_type().is_ok_and(|kind| kind.is_dir())
-                && !NOT_LOOKED.iter().any(|name| entry.file_name() == *name)
+                && !SKIPPED_FOLDERS.iter().any(|name| entry.file_name() == *name)
             {
                 folders.push_back((path, within));
             }

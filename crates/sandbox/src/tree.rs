@@ -7,13 +7,13 @@
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use super::Lifeline;
+use super::LifetimeGuard;
 use super::cgroup::{LeafCgroup, TreeLimits};
 
 /// Interval between checks.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Processes that are no part of the command: guardian and watcher.
-const KEEPERS: usize = 2;
+const OWN_PROCESSES: usize = 2;
 
 /// The limit that a tree has gone over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl std::fmt::Display for ExceededLimit {
 pub(crate) struct Tree {
     /// PID of the guardian; `None` after it was waited for.
     root: Mutex<Option<u32>>,
-    lifeline: Mutex<Option<Lifeline>>,
+    lifeline: Mutex<Option<LifetimeGuard>>,
     limits: TreeLimits,
     /// Its control group. The guardian removes it if nobody waits for the end of the tree.
     leaf: Mutex<Option<Arc<LeafCgroup>>>,
@@ -52,7 +52,7 @@ pub(crate) struct Tree {
 impl Tree {
     pub(crate) fn new(
         root: Option<u32>,
-        lifeline: Lifeline,
+        lifeline: LifetimeGuard,
         limits: TreeLimits,
         leaf: Option<Arc<LeafCgroup>>,
     ) -> Arc<Self> {
@@ -169,7 +169,7 @@ fn usage(root: u32, most: Option<u64>) -> Usage {
     let mut usage = Usage::default();
     let mut next = vec![(root, 0)];
     while let Some((pid, depth)) = next.pop() {
-        if depth >= KEEPERS {
+        if depth >= OWN_PROCESSES {
             usage.processes += 1;
             usage.memory += private_memory(pid);
             if most.is_some_and(|most| usage.processes > most) {

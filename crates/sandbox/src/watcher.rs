@@ -44,9 +44,9 @@ const KILL_SECONDS: libc::time_t = 5;
 
 /// The gateway's end of the pipe: while it is open, the command may run.
 #[derive(Debug)]
-pub(crate) struct Lifeline(PipeWriter);
+pub(crate) struct LifetimeGuard(PipeWriter);
 
-impl Lifeline {
+impl LifetimeGuard {
     /// Tells the watcher to send SIGTERM to the command's process group. Does nothing if the watcher is gone.
     pub(crate) fn request_end(&self) {
         // A single byte into an empty pipe does not block.
@@ -68,14 +68,14 @@ pub(crate) fn spawn(
     entry: Option<Entry>,
     placeholders: Placeholders,
     leaf: Option<Arc<LeafCgroup>>,
-) -> io::Result<(Child, Lifeline)> {
+) -> io::Result<(Child, LifetimeGuard)> {
     let (theirs, ours) = io::pipe()?;
-    split_before_exec(&mut command, theirs, entry, placeholders, leaf);
+    fork_before_exec(&mut command, theirs, entry, placeholders, leaf);
     let child = tokio::process::Command::from(command).spawn()?;
-    Ok((child, Lifeline(ours)))
+    Ok((child, LifetimeGuard(ours)))
 }
 
-fn split_before_exec(
+fn fork_before_exec(
     command: &mut Command,
     lifeline: PipeReader,
     entry: Option<Entry>,
@@ -187,7 +187,7 @@ unsafe fn watch(
         libc::chdir(c"/".as_ptr());
         // Close everything else: the command's pipes, whose readers wait for end of file, the pipe through which exec
         // reports failure, and other commands' lifelines.
-        libc::dup2(lifeline, LIFELINE);
+        libc::dup2(lifeline, LIFETIME_FD);
         libc::dup2(signals, SIGNALS);
         close_from(placeholders.gather(SIGNALS + 1));
 
@@ -211,14 +211,14 @@ unsafe fn guard(watcher: pid_t, lifeline: RawFd, signals: RawFd, leaf: Option<&L
         // Descendants count as nested even after the watcher is gone.
         libc::prctl(libc::PR_SET_NAME, WATCHER_NAME.as_ptr());
         libc::chdir(c"/".as_ptr());
-        libc::dup2(lifeline, LIFELINE);
+        libc::dup2(lifeline, LIFETIME_FD);
         libc::dup2(signals, SIGNALS);
         close_from(SIGNALS + 1);
 
         let (mut ended, mut kill_deadline) = (None, None);
         while ended.is_none() {
             // Bytes on the lifeline are for the watcher; the guardian waits only for its end.
-            let mut sources = [libc::pollfd { fd: LIFELINE, events: 0, revents: 0 }, readable(SIGNALS)];
+            let mut sources = [libc::pollfd { fd: LIFETIME_FD, events: 0, revents: 0 }, readable(SIGNALS)];
             if kill_deadline.is_some() {
                 sources[0].fd = -1;
             }
@@ -238,7 +238,7 @@ unsafe fn guard(watcher: pid_t, lifeline: RawFd, signals: RawFd, leaf: Option<&L
             }
         }
         end_tree(watcher, &mut ended, leaf);
-        let mut closed = libc::pollfd { fd: LIFELINE, events: 0, revents: 0 };
+        let mut closed = libc::pollfd { fd: LIFETIME_FD, events: 0, revents: 0 };
         if let (Some(leaf), 1) = (leaf, libc::poll(&raw mut closed, 1, 0)) {
             // The gateway is gone, or has stopped waiting. Otherwise it reads and removes the group itself.
             leaf.remove();
@@ -268,7 +268,7 @@ unsafe fn wake_or_reap(watcher: pid_t, ended: &mut Option<c_int>) -> bool {
     }
 }
 
-const LIFELINE: RawFd = 0;
+const LIFETIME_FD: RawFd = 0;
 const SIGNALS: RawFd = 1;
 
 /// Waits until the command has ended (returns its status) or the lifeline is closed.
@@ -278,7 +278,7 @@ const SIGNALS: RawFd = 1;
 unsafe fn wait_for_end(command: pid_t, guardian: pid_t) -> Option<c_int> {
     let mut ended = None;
     loop {
-        let mut sources = [readable(LIFELINE), readable(SIGNALS)];
+        let mut sources = [readable(LIFETIME_FD), readable(SIGNALS)];
         // SAFETY: `sources` and `signal` outlive the calls that fill them.
         unsafe {
             if libc::getppid() != guardian {
@@ -289,7 +289,7 @@ unsafe fn wait_for_end(command: pid_t, guardian: pid_t) -> Option<c_int> {
             }
             if sources[0].revents != 0 {
                 let mut signal = 0u8;
-                match libc::read(LIFELINE, (&raw mut signal).cast(), 1) {
+                match libc::read(LIFETIME_FD, (&raw mut signal).cast(), 1) {
                     1 => libc::kill(-command, c_int::from(signal)),
                     _ => return None,
                 };

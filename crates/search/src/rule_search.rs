@@ -228,7 +228,7 @@ mod tests {
         assert_eq!(search(&snapshot(), "read", 20, &filter).len(), 1);
     }
     #[test]
-    fn what_is_mistyped_is_found_by_similar_words() {
+    fn mistyped_queries_match_similar_words() {
         let namespace = |name: &str| SearchFilter { namespace: Some(name.into()), ..SearchFilter::default() };
         for (query, filter, expect) in [
             ("fecth", SearchFilter::default(), &["web:fetch"][..]),

@@ -245,7 +245,7 @@ mod exact_tests {
     }
 
     #[test]
-    fn words_are_names_only_when_meant() {
+    fn words_count_as_names_only_if_intended() {
         check("search", &["search"]);
         check("Search.", &["search"]);
         check("use 'search' now", &["search"]);
@@ -261,7 +261,7 @@ mod exact_tests {
     }
 
     #[test]
-    fn names_are_told_from_words() {
+    fn names_are_distinguished_from_words() {
         for (name, expect) in [
             ("read_file", true),
             ("getWeather", true),

@@ -134,12 +134,12 @@ impl ToolFinder {
 /// `tools`, and of these only the ones open to their caller.
 #[must_use]
 pub fn searchable(tools: &Arc<Snapshot>, finder: ToolFinder) -> Arc<Snapshot> {
-    let provider: Arc<dyn Provider> = Arc::new(ToolTools { tools: Arc::clone(tools), finder });
+    let provider: Arc<dyn Provider> = Arc::new(SearchProvider { tools: Arc::clone(tools), finder });
     Arc::new(tools.with(&provider, &*REGISTERED))
 }
 
 /// Their provider.
-struct ToolTools {
+struct SearchProvider {
     tools: Arc<Snapshot>,
     finder: ToolFinder,
 }
@@ -203,7 +203,7 @@ struct Describe {
 }
 
 #[async_trait]
-impl Provider for ToolTools {
+impl Provider for SearchProvider {
     fn name(&self) -> &str {
         "tools"
     }
@@ -241,7 +241,7 @@ impl Provider for ToolTools {
     }
 }
 
-impl ToolTools {
+impl SearchProvider {
     async fn search(&self, asked: Search, principal: &Principal, calls: &dyn NestedCalls) -> ToolOutput {
         let namespace = asked.namespace.as_deref().map(str::trim).filter(|namespace| !namespace.is_empty());
         let (query, limit) = (asked.query.trim(), asked.limit.min(MAX_HITS));
@@ -432,7 +432,7 @@ mod summary_tests {
 
     proptest! {
         #[test]
-        fn nothing_breaks_the_line(name in "\\PC{0,20}", text in "[\\s\\S]{0,600}", key in "[\\s\\S]{0,30}") {
+        fn a_tool_summary_is_one_short_line(name in "\\PC{0,20}", text in "[\\s\\S]{0,600}", key in "[\\s\\S]{0,30}") {
             let line = summary("x", &text, Some(&json!({"properties": {key: {"type": name}}})));
             prop_assert!(!line.contains(['\n', '\r']) && line.len() < 600, "{}", line);
         }

@@ -19,7 +19,7 @@ const MAX_TOOLS: usize = 200;
 /// Different providers, methods of MCP, models, agents, queues and kinds of errors.
 const MAX_OTHERS: usize = 50;
 /// Open operations. Further ones are not counted as running or waiting.
-const MAX_UNDER_WAY: usize = 16_384;
+const MAX_OPEN_OPERATIONS: usize = 16_384;
 
 /// The metrics since the start. Its size is bounded by the number of different names.
 pub struct Metrics {
@@ -130,7 +130,7 @@ impl State {
         let families = &mut self.families;
         match event {
             Event::ToolWait { op, queue, .. } | Event::ModelWait { op, queue, .. }
-                if self.waiting.len() < MAX_UNDER_WAY =>
+                if self.waiting.len() < MAX_OPEN_OPERATIONS =>
             {
                 let queue = self.queues.bounded(queue);
                 families.waiting.change(&[&queue], 1);
@@ -145,7 +145,7 @@ impl State {
                 families.queue_wait.record(&[&self.queues.bounded(queue)], seconds(*wait_us));
             }
             // Once per call, also if it is retried.
-            Event::ToolStarted { op, .. } if self.running.len() < MAX_UNDER_WAY && self.running.insert(op.id) => {
+            Event::ToolStarted { op, .. } if self.running.len() < MAX_OPEN_OPERATIONS && self.running.insert(op.id) => {
                 families.running.change(&[], 1);
             }
             Event::ToolFinished { op, .. } => {
@@ -235,7 +235,7 @@ impl State {
             self.families.jobs.change(&[before.as_str()], -1);
         }
         if let Some(state) = state
-            && self.jobs.len() < MAX_UNDER_WAY
+            && self.jobs.len() < MAX_OPEN_OPERATIONS
         {
             self.families.jobs.change(&[state.as_str()], 1);
             self.jobs.insert(job.to_owned(), state);

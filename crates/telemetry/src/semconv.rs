@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_those_of_elsewhere() {
+    fn attribute_values_match_the_serialised_names() {
         for of in [CallOrigin::Owner, CallOrigin::Agent, CallOrigin::Gateway, CallOrigin::Job] {
             assert_eq!(serde_json::to_value(of).ok(), Some(origin(of).into()));
         }

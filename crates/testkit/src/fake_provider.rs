@@ -102,7 +102,7 @@ pub struct FakeProvider {
     /// Whether its tools are methods of the protocol.
     pub lists_methods: bool,
     /// Whether its calls only wait, so that they need no tasks.
-    pub only_waits: bool,
+    pub is_io_bound: bool,
 }
 
 impl std::fmt::Debug for FakeProvider {
@@ -134,7 +134,7 @@ impl FakeProvider {
             withheld: Vec::new(),
             cached: None,
             lists_methods: false,
-            only_waits: false,
+            is_io_bound: false,
         }
     }
 
@@ -209,13 +209,13 @@ impl FakeProvider {
         self
     }
 
-    /// Sets the list from now on, without notifying anyone; see [`FakeProvider::tell_change`].
+    /// Sets the list from now on, without notifying anyone; see [`FakeProvider::notify_change`].
     pub fn lists(&self, list: FakeList) {
         *self.list() = list;
     }
 
     /// Notifies the catalogue, if the provider is in one, of a change.
-    pub fn tell_change(&self) {
+    pub fn notify_change(&self) {
         let notify = self.notify.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(notify) = notify {
             notify();
@@ -227,7 +227,7 @@ impl FakeProvider {
     /// # Panics
     /// If nobody listens.
     #[expect(clippy::expect_used, reason = "a test stops at its first surprise")]
-    pub fn tell(&self, notice: SourceNotice) {
+    pub fn send_notice(&self, notice: SourceNotice) {
         let notices = self.notices.lock().unwrap_or_else(PoisonError::into_inner).clone();
         notices.expect("somebody listens")(notice);
     }
@@ -317,8 +317,8 @@ impl Provider for FakeProvider {
         *self.notices.lock().unwrap_or_else(PoisonError::into_inner) = Some(notify);
     }
 
-    fn only_waits(&self) -> bool {
-        self.only_waits
+    fn is_io_bound(&self) -> bool {
+        self.is_io_bound
     }
 
     fn trust(&self) -> HintTrust {

@@ -63,7 +63,7 @@ pub struct Options {
 }
 
 impl Options {
-    fn door(&self) -> ServedTransport {
+    fn transport(&self) -> ServedTransport {
         match (self.http, self.sse, self.ws) {
             (Some(port), ..) => ServedTransport::Http(port),
             (_, Some(port), _) => ServedTransport::Sse(port),
@@ -83,7 +83,7 @@ pub async fn run(options: Options) -> io::Result<ExitCode> {
         return Ok(ExitCode::from(code));
     }
     tokio::time::sleep(Duration::from_millis(options.slow_start)).await;
-    let door = options.door();
+    let door = options.transport();
     let server =
         Misbehaving { options, added: AtomicUsize::new(0), logins: AtomicUsize::new(0), cancelled: Mutex::default() };
     wire::serve(server, door).await?;
@@ -275,7 +275,7 @@ async fn run_tool(server: &Misbehaving, request: &Request, exchange: &Exchange) 
         }
         "change_list" => {
             let added = server.added.fetch_add(1, Ordering::Relaxed) + 1;
-            exchange.tell(&Change::Tools).await;
+            exchange.announce(&Change::Tools).await;
             Answer::text(format!("added_{added} is here"))
         }
         "ignore_cancel" => {

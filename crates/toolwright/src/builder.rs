@@ -19,7 +19,7 @@ use crate::error::Error;
 
 /// Prefixes of variables for the command `toolwright` and for the telemetry of this process. An embedded Toolwright
 /// ignores them.
-const NOT_OURS: [&str; 2] = ["TOOLWRIGHT_", "OTEL_"];
+const IGNORED_PREFIXES: [&str; 2] = ["TOOLWRIGHT_", "OTEL_"];
 
 /// Selects the built-in tools. Converts from `bool` (all or none) or from globs on their names.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -282,9 +282,9 @@ impl Builder {
     }
 }
 
-/// Returns a variable of the environment, except those with a prefix in [`NOT_OURS`].
+/// Returns a variable of the environment, except those with a prefix in [`IGNORED_PREFIXES`].
 fn embedded_variable(name: &str) -> Option<String> {
-    let is_other = NOT_OURS.iter().any(|prefix| name.starts_with(prefix));
+    let is_other = IGNORED_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
     if is_other { None } else { crate::config::environment(name) }
 }
 

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn comments_go_and_strings_stay() {
+    fn comments_are_removed_and_strings_kept() {
         let text = "{ // one\n \"a\": \"http://x\", /* two\n three */ \"b\": \"\\\"//\" }";
         assert_eq!(without_comments(text), "{ \n \"a\": \"http://x\", \n \"b\": \"\\\"//\" }");
     }

@@ -28,21 +28,21 @@ impl Driver {
         options: &RunOptions,
     ) -> Result<Option<Arc<AgentBudget>>, DriverError> {
         let Some((tree, limits)) = &self.agents else { return Ok(options.agent_budget.clone()) };
-        let spec = state.spec();
+        let config = state.config();
         let above = options.parent.as_ref().and_then(|parent| parent.agent_budget.as_ref());
         let starts = |entry: &Arc<Entry>| is_agent(entry) || entry.definition().delegate.is_some();
-        let starts_agents = || self.view(spec, options).usable.iter().any(starts);
-        if options.parent.is_none() && !spec.tree_limits().limits_spending() && !starts_agents() {
+        let starts_agents = || self.view(config, options).usable.iter().any(starts);
+        if options.parent.is_none() && !config.tree_limits().limits_spending() && !starts_agents() {
             return Ok(None);
         }
         let limits = match above {
-            Some(_) => spec.tree_limits(),
-            None => spec.tree_limits().or(limits).or_usual(),
+            Some(_) => config.tree_limits(),
+            None => config.tree_limits().or(limits).or_defaults(),
         };
         let new = NewAgent {
             id: Arc::clone(&options.run_id),
             parent: above.map(|above| Arc::clone(above.id())),
-            name: agent_name(spec, options).or_else(|| last_step(options)).unwrap_or_default().to_owned(),
+            name: agent_name(config, options).or_else(|| last_step(options)).unwrap_or_default().to_owned(),
             limits: AgentLimits { turns: None, calls: None, time: None, ..limits },
             starts_task: state.turns() == 0,
             time_left: state.time_left(),
@@ -70,11 +70,11 @@ impl Driver {
     /// Reports to the starter of the run what it is doing.
     pub(super) fn report_progress(&self, state: &RunState, options: &RunOptions, does: impl FnOnce() -> String) {
         let Some(progress) = &options.progress else { return };
-        let agent = agent_name(state.spec(), options).unwrap_or("agent");
+        let agent = agent_name(state.config(), options).unwrap_or("agent");
         let turn = state.turns() + u32::from(state.waits_for_model());
         progress.send(Partial::Progress {
             progress: f64::from(turn),
-            total: Some(f64::from(state.spec().limits.turns)),
+            total: Some(f64::from(state.config().limits.turns)),
             message: Some(format!("{agent}, turn {turn}: {}", does())),
             more: serde_json::Map::new(),
         });
@@ -105,7 +105,7 @@ impl Driver {
         if can_resume {
             return Ok(false);
         }
-        let (policy, open) = (state.spec().on_children(), state.can_reopen_answer());
+        let (policy, open) = (state.config().on_children(), state.can_reopen_answer());
         let names = named(&children);
         match policy {
             OnChildren::Wait if open => {
@@ -141,7 +141,7 @@ impl Driver {
                 let _ = self.executor.services().jobs.stop(JobScope::Of(&options.session), &child.id).await;
             }
             let agent = child.tool.name().to_owned();
-            state.note_child(UnfinishedChild { agent, job: child.id.clone(), end });
+            state.record_child_outcome(UnfinishedChild { agent, job: child.id.clone(), end });
         }
         if !children.is_empty() {
             self.save(state, options).await?;
@@ -153,7 +153,7 @@ impl Driver {
     pub(super) fn waits_for_children(state: &RunState, options: &RunOptions) -> bool {
         options.agent_budget.is_some()
             && options.cancel.cause().is_none()
-            && state.spec().on_children() == OnChildren::Wait
+            && state.config().on_children() == OnChildren::Wait
             && state.can_reopen_answer()
     }
 
@@ -172,7 +172,7 @@ impl Driver {
         for message in unread.iter().filter_map(LogRow::message) {
             if let Some(job) = self.job(message).await?
                 && snapshot.get(job.tool.as_str()).is_some_and(|entry| is_agent(entry))
-                && !state.has_noted_child(&job.id)
+                && !state.has_child_outcome(&job.id)
             {
                 ended.push(job);
             }
@@ -224,8 +224,8 @@ pub(super) fn called(batch: &ToolBatch) -> String {
 }
 
 /// Returns the name of the run's agent.
-fn agent_name<'r>(spec: &'r RunConfig, options: &'r RunOptions) -> Option<&'r str> {
-    options.session.agent.as_deref().or_else(|| spec.agent.as_ref().map(|agent| agent.name.as_str()))
+fn agent_name<'r>(config: &'r RunConfig, options: &'r RunOptions) -> Option<&'r str> {
+    options.session.agent.as_deref().or_else(|| config.agent.as_ref().map(|agent| agent.name.as_str()))
 }
 
 /// Returns the run's last step in the path of agents, if a call started it.

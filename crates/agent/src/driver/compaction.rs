@@ -70,7 +70,7 @@ impl Driver {
     pub(super) fn memory_tools(&self, state: &RunState) -> Option<MemoryTools> {
         let snapshot = self.memory_snapshot();
         let name = |id| snapshot.get(id).map(|entry| entry.wire_name.clone());
-        let other = state.spec().context.model.as_deref().filter(|model| *model != state.spec().model);
+        let other = state.config().context.model.as_deref().filter(|model| *model != state.config().model);
         let window = other.and_then(|model| self.executor.services().model.card(model).window);
         Some(MemoryTools { summarize: name(SUMMARIZE)?, extract: name(EXTRACT)?, window })
     }
@@ -156,8 +156,8 @@ impl Driver {
 /// Returns the model that compacts a run's turns: its own, unless the configuration names another. The conversation is
 /// sent to no model that the user has not chosen.
 fn memory_model(state: &RunState) -> &str {
-    let spec = state.spec();
-    spec.context.model.as_deref().unwrap_or(&spec.model)
+    let config = state.config();
+    config.context.model.as_deref().unwrap_or(&config.model)
 }
 
 /// Returns how a call ended, by the journal. A cancelled call runs again.

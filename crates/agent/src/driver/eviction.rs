@@ -80,8 +80,8 @@ impl Driver {
         options: &RunOptions,
     ) -> bool {
         let tools = shown.exposure_record.tokens;
-        let spec = state.spec();
-        let answer = self.model.answer_tokens(&spec.model, spec.max_tokens, &spec.settings);
+        let config = state.config();
+        let answer = self.model.answer_tokens(&config.model, config.max_tokens, &config.settings);
         state.expect_answer(answer);
         self.count(state, shown).await;
         let mut plan = state.plan_room(tools);
@@ -100,7 +100,7 @@ impl Driver {
     /// Counts a conversation near its limit with the model's own tokenizer, if there is one. The tokenizer loads its
     /// tables at its first count.
     async fn count(&self, state: &mut RunState, shown: &RequestTools) {
-        let Some(counter) = self.executor.services().tokens.of_model(&state.spec().model) else { return };
+        let Some(counter) = self.executor.services().tokens.of_model(&state.config().model) else { return };
         let Some(countable) = state.to_count(shown.exposure_record.tokens, &shown.tools) else { return };
         let estimate = countable.estimate;
         let count = move || {
@@ -132,7 +132,7 @@ impl Driver {
         self.executor.services().events.emit_with(|| Event::Compacted {
             op: options.op(),
             session: options.session.id.clone(),
-            model: state.spec().model.clone(),
+            model: state.config().model.clone(),
             layer,
             before,
             after,
@@ -287,7 +287,9 @@ impl ContextTrimmer<'_> {
         let mut sources = CompactionSources { originals, ..CompactionSources::default() };
         // Checked before storing, so that nothing is stored for a compaction that cannot begin.
         let tools = self.driver.memory_tools(state);
-        let Some(tools) = tools.filter(|tools| state.affords_compaction(&range, &sources, tools)) else { return false };
+        let Some(tools) = tools.filter(|tools| state.can_afford_compaction(&range, &sources, tools)) else {
+            return false;
+        };
         if let Err(error) = self.store_turns(state, &range, &mut sources).await {
             self.warn_not_stored("the turns that were to be put together", &error);
             if !self.is_over(state) {

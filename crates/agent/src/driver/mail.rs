@@ -16,7 +16,7 @@ use crate::run::{RunState, SessionNotice};
 /// Messages that one turn tells.
 const MAX_MAIL: usize = 16;
 /// How often a run that waits looks whether there is something left to wait for.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// How long one wait of a resident run takes.
 const WAIT: Duration = Duration::from_secs(3600);
 /// Jobs that are looked at for one that goes on.
@@ -30,7 +30,7 @@ impl Driver {
     }
 
     /// The unread messages of a run that has its answer; none if they cannot make it go on.
-    pub(super) async fn unread_at_end(
+    pub(super) async fn unread_messages_after_answer(
         &self,
         state: &RunState,
         options: &RunOptions,
@@ -52,7 +52,7 @@ impl Driver {
         let mail = self.notices(unread).await?;
         for job in mail.iter().filter_map(|(_, job)| job.as_ref()) {
             if job.run.as_deref() == Some(&*options.run_id) {
-                meter.job_ended(&state.spec().model, job);
+                meter.job_ended(&state.config().model, job);
             }
         }
         Ok(mail.into_iter().map(|(notice, _)| notice).collect())
@@ -121,7 +121,7 @@ impl Driver {
             if left.is_zero() || !open.iter().any(|job| job.state != JobState::WaitingInput) {
                 return Ok(false);
             }
-            if self.wait_for_mail(state, options, left.min(LOOK)).await?.is_some() {
+            if self.wait_for_mail(state, options, left.min(POLL_INTERVAL)).await?.is_some() {
                 return Ok(false);
             }
             open = self.open_jobs(options).await?;
@@ -152,7 +152,7 @@ impl Driver {
                     let meter = UsageMeter::of(options, self.prices(), state.used_by_jobs());
                     let unread = log.unread(session, state.last_notice(), MAX_MAIL).await?;
                     state.receive(&self.mail(state, unread, &meter, options).await?);
-                    state.begin_behind(before);
+                    state.skip_messages_until(before);
                     meter.count(state);
                     break;
                 }

@@ -135,21 +135,21 @@ impl Driver {
     /// on the catalogue as it is now. It describes the tools that are shown from the beginning; a line about hidden tools is
     /// added when the run begins.
     #[must_use]
-    pub fn system_prompt(&self, base: &str, hints: &[String], spec: &RunConfig, options: &RunOptions) -> Prompt {
-        let view = self.view(spec, options);
-        let all = self.choice(spec, &view).exposure == Exposure::Direct;
-        let is_shown = |entry: &&Arc<Entry>| all || entry.is_named_by(&spec.pinned) || is_always_shown(entry);
-        let own = view.own(&spec.agent_tools);
-        let natives = self.natives(spec, &view, options, !view.usable.is_empty()).declared;
+    pub fn system_prompt(&self, base: &str, hints: &[String], config: &RunConfig, options: &RunOptions) -> Prompt {
+        let view = self.view(config, options);
+        let all = self.choice(config, &view).exposure == Exposure::Direct;
+        let is_shown = |entry: &&Arc<Entry>| all || entry.is_named_by(&config.pinned) || is_always_shown(entry);
+        let own = view.own(&config.agent_tools);
+        let natives = self.natives(config, &view, options, !view.usable.is_empty()).declared;
         let shown: Vec<_> = view.usable.iter().filter(is_shown).chain(own).chain(&natives).cloned().collect();
-        let (root, usable, window) = (&*options.session.root, &*view.usable, spec.window);
+        let (root, usable, window) = (&*options.session.root, &*view.usable, config.window);
         assemble(&PromptInput { base, root, shown: &shown, usable, window, hints })
     }
 
     /// The first request of a run with this specification, as far as it does not depend on the task.
-    pub async fn preview(&self, spec: &RunConfig, options: &RunOptions) -> PromptPreview {
-        let mut state = RunState::new(spec.clone(), Vec::new());
-        let view = self.view(spec, options);
+    pub async fn preview(&self, config: &RunConfig, options: &RunOptions) -> PromptPreview {
+        let mut state = RunState::new(config.clone(), Vec::new());
+        let view = self.view(config, options);
         let shown = self.request_tools(&mut state, &view, options, None).await;
         let RequestTools { tools, left_out, .. } = shown;
         PromptPreview { prompt: state.prompt(), exposure: state.exposure().cloned(), tools, left_out }
@@ -169,17 +169,17 @@ impl Driver {
         // The store reads for the run right behind the claim: one wait for both.
         let (claimed, opened) = tokio::join!(self.claim(options), self.open_session(state, options));
         claimed?;
-        self.run_claimed(state, options, Some(opened)).await
+        self.run_exclusively(state, options, Some(opened)).await
     }
 
     /// [`Driver::run`] of a run that no other process can drive until it ends. Opens its session unless that is done.
-    pub(crate) async fn run_claimed(
+    pub(crate) async fn run_exclusively(
         &self,
         state: &mut RunState,
         options: &RunOptions,
         opened: Option<Result<OpenedSession, DriverError>>,
     ) -> Result<RunReport, DriverError> {
-        state.bound_time(None);
+        state.limit_time(None);
         let opened = async {
             match opened {
                 Some(opened) => opened,
@@ -202,12 +202,12 @@ impl Driver {
         };
         let hops = Arc::new(AtomicU32::new(hops));
         let options = &RunOptions { agent_budget, variables: Some(variables), hops, ..options.clone() };
-        if state.woken_since().is_none() {
-            state.begin_behind(last_notice);
+        if state.woken_by_messages_after().is_none() {
+            state.skip_messages_until(last_notice);
         }
-        state.bound_time(options.agent_budget.as_ref().and_then(|agent_budget| agent_budget.time()));
+        state.limit_time(options.agent_budget.as_ref().and_then(|agent_budget| agent_budget.time()));
         let services = self.executor.services();
-        for manual in state.spec().system.manuals() {
+        for manual in state.config().system.manuals() {
             services.manuals.read(&options.session.id, *manual);
         }
         let started = services.clock.now();
@@ -216,10 +216,10 @@ impl Driver {
             op: options.op(),
             session: options.session.id.clone(),
             agent: options.session.agent.clone(),
-            model: state.spec().model.clone(),
+            model: state.config().model.clone(),
         });
         // If the model cannot be asked, the first request fails and says why.
-        let _ = self.model.ready(&state.spec().model).await;
+        let _ = self.model.ready(&state.config().model).await;
         let report = self.drive(state, options, unread).await;
         events.emit_with(|| Event::RunFinished {
             op: options.op(),
@@ -252,7 +252,7 @@ impl Driver {
             return Ok(Arc::clone(variables));
         }
         let services = self.executor.services();
-        let own = &state.spec().input;
+        let own = &state.config().input;
         // An agent that was given nothing itself works on what its caller was given.
         let given = options.parent.as_ref().filter(|_| own.is_empty()).and_then(|parent| parent.variables.as_ref());
         let input = given.map_or_else(|| own.clone(), |variables| variables.given());
@@ -267,7 +267,7 @@ impl Driver {
         unread: Vec<LogRow>,
     ) -> Result<RunReport, DriverError> {
         let clock = &self.executor.services().clock;
-        let mut snapshot = Arc::clone(self.snapshot(state, &self.view(state.spec(), options)));
+        let mut snapshot = Arc::clone(self.snapshot(state, &self.view(state.config(), options)));
         let changed = resume::changed_tools(state, &snapshot);
         if !changed.is_empty() {
             self.calls_ended(state, changed, options)?;
@@ -319,7 +319,7 @@ impl Driver {
                 if state.is_todo_due() && snapshot.get(TODO_ID).is_some() {
                     state.show_todo(&self.todo(options).await?);
                 }
-                let view = self.view(state.spec(), options);
+                let view = self.view(state.config(), options);
                 shown = self.request_tools(state, &view, options, Some(&meter)).await;
                 for (tool, why) in shown.left_out.iter().filter(|_| state.turns() == 0) {
                     self.warn("native_tool_left_out", format!("{tool} is not declared: {why}"));
@@ -331,7 +331,7 @@ impl Driver {
                 }
             }
             let saving = self.saving(state, options)?;
-            let position = (state.last_notice(), state.woken_since().unwrap_or_default());
+            let position = (state.last_notice(), state.woken_by_messages_after().unwrap_or_default());
             let has_new_mail = std::mem::replace(&mut noted, position) != position;
             let saving = async {
                 saving.await?;
@@ -352,8 +352,8 @@ impl Driver {
                     self.report_progress(state, options, || "asks the model".to_owned());
                     let cancel = options.cancel.child();
                     let RequestTools { tools, exposure_record, note, .. } = shown;
-                    let tools = with_instances(tools, &state.spec().input, &snapshot);
-                    request.tools = match &state.spec().client {
+                    let tools = with_instances(tools, &state.config().input, &snapshot);
+                    request.tools = match &state.config().client {
                         client if client.tools.is_empty() => tools,
                         client => client.with_tools(&tools).into(),
                     };
@@ -389,7 +389,8 @@ impl Driver {
                     let saved = async { if let Some(saving) = saving { saving.await } else { Ok(()) } };
                     let has_jobs = options.agent_budget.is_some() || self.job_wait.is_some();
                     let open = async { if has_jobs { Ok(self.open_jobs(options).await?) } else { Ok(Vec::new()) } };
-                    let ((), open, unread) = tokio::try_join!(saved, open, self.unread_at_end(state, options))?;
+                    let ((), open, unread) =
+                        tokio::try_join!(saved, open, self.unread_messages_after_answer(state, options))?;
                     if !self.settle_children(state, &open, &unread, options).await?
                         && !self.continue_with_mail(state, &meter, (open, unread), options).await?
                     {
@@ -451,7 +452,7 @@ impl Driver {
                 call.arguments = shown_arguments(entry, &call.arguments, redactor);
             }
         }
-        self.judge_held(&mut report, state, options);
+        self.decide_held_calls(&mut report, state, options);
         let report = report.redacted(redactor);
         self.record(options, || json!({"type": "report", "report": report.to_json()}));
         report

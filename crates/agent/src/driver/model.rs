@@ -45,7 +45,7 @@ impl Driver {
         mut in_flight: InFlightCalls,
     ) -> Result<InFlightCalls, DriverError> {
         let cancel = &in_flight.cancel.clone();
-        let (model, turn) = (state.spec().model.clone(), state.turns() + 1);
+        let (model, turn) = (state.config().model.clone(), state.turns() + 1);
         let room = match &options.agent_budget {
             Some(agent_budget) => agent_budget.reserve(&*self.model, &model, &request).await.map(Some),
             None => Ok(None),
@@ -70,7 +70,7 @@ impl Driver {
         let (asked, lost) = (ModelQuestion::Answer(&request), options.lost.to_vec());
         let ask = ModelAsk { op, session, model: &model, question: asked, tools, lost, note };
         let record = self.executor.models().open_record(ask);
-        let answer = if state.spec().dispatch == Dispatch::Streaming {
+        let answer = if state.config().dispatch == Dispatch::Streaming {
             let (events, mut calls) = StreamEvents::new(&text, self.executor.calls_per_turn());
             let mut answering = std::pin::pin!(record.complete(&*self.model, &request, &events, cancel));
             let answer = loop {
@@ -124,7 +124,7 @@ impl Driver {
 
     /// Records the work of the provider's tools: files in the store, uses and sources in the report.
     async fn take_native(&self, state: &mut RunState, output: &NativeOutput, options: &RunOptions) {
-        let model = state.spec().model.clone();
+        let model = state.config().model.clone();
         for tool in NativeTool::ALL {
             if output.charged(tool) > 0 {
                 state.on_cost(Cost::of(self.prices().of_uses(&model, tool, output)));
@@ -198,7 +198,7 @@ impl Driver {
         options: &RunOptions,
     ) {
         let services = self.executor.services();
-        let (model, turn) = (&state.spec().model, state.turns() + 1);
+        let (model, turn) = (&state.config().model, state.turns() + 1);
         let shown = request.tools.iter().filter(|tool| tool.exposed != ToolVisibility::Deferred);
         services.events.emit_routine(|| Event::ModelStarted {
             op: op.clone(),

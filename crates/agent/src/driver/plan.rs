@@ -8,7 +8,7 @@ use toolwright_runtime::RunContext;
 
 use super::tool_view::resolve;
 use super::{Driver, DriverError, RunOptions};
-use crate::report::{HeldVerdict, RunReport};
+use crate::report::{HeldCallDecision, RunReport};
 use crate::run::{AfterPlan, RunConfig, RunState, Step, TransitionError};
 
 impl Driver {
@@ -16,15 +16,15 @@ impl Driver {
     #[must_use]
     pub fn of_plan(
         &self,
-        spec: RunConfig,
+        config: RunConfig,
         request: String,
         plan: &PlanDocument,
         then: AfterPlan,
         options: &RunOptions,
     ) -> RunState {
-        let view = self.view(&spec, options);
+        let view = self.view(&config, options);
         let snapshot = Arc::clone(view.snapshot(None, &self.finder));
-        RunState::of_plan(spec, request, plan, then, &|call| resolve(&snapshot, call))
+        RunState::of_plan(config, request, plan, then, &|call| resolve(&snapshot, call))
     }
 
     /// Continues with a new plan that replaces the failed part of the last one.
@@ -37,7 +37,7 @@ impl Driver {
         plan: &PlanDocument,
         options: &RunOptions,
     ) -> Result<(), TransitionError> {
-        let view = self.view(state.spec(), options);
+        let view = self.view(state.config(), options);
         let snapshot = Arc::clone(self.snapshot(state, &view));
         state.replan(plan, &|call| resolve(&snapshot, call))
     }
@@ -51,9 +51,9 @@ impl Driver {
     }
 
     /// Adds to held calls the present decision of check and policy.
-    pub(super) fn judge_held(&self, report: &mut RunReport, state: &RunState, options: &RunOptions) {
+    pub(super) fn decide_held_calls(&self, report: &mut RunReport, state: &RunState, options: &RunOptions) {
         let Step::AwaitDispatch(calls) = state.step() else { return };
-        let view = self.view(state.spec(), options);
+        let view = self.view(state.config(), options);
         let snapshot = Arc::clone(self.snapshot(state, &view));
         let run = RunContext {
             variables: options.variables.clone(),
@@ -63,8 +63,10 @@ impl Driver {
         for held in &mut report.held {
             let Some(call) = calls.iter().find(|call| call.id.as_str() == held.id) else { continue };
             held.verdict = Some(match self.executor.verdict(call.clone(), &run) {
-                Ok(decision) => HeldVerdict { effect: decision.effect.as_str().to_owned(), reason: decision.reason },
-                Err(error) => HeldVerdict { effect: "invalid".into(), reason: error.message().to_owned() },
+                Ok(decision) => {
+                    HeldCallDecision { effect: decision.effect.as_str().to_owned(), reason: decision.reason }
+                }
+                Err(error) => HeldCallDecision { effect: "invalid".into(), reason: error.message().to_owned() },
             });
         }
     }

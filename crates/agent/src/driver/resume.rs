@@ -82,7 +82,7 @@ impl Driver {
         let (claimed, saved) = tokio::join!(self.claim(options), saved);
         claimed?;
         let loaded = match saved {
-            Ok(Some(saved)) => self.settle_saved(saved, options).await.map(Some),
+            Ok(Some(saved)) => self.settle_in_flight_calls(saved, options).await.map(Some),
             Ok(None) => Ok(None),
             Err(error) => Err(error.into()),
         };
@@ -93,11 +93,11 @@ impl Driver {
     }
 
     /// The state of a saved run, with the calls in flight settled.
-    async fn settle_saved(&self, saved: SavedRun, options: &RunOptions) -> Result<RunState, DriverError> {
+    async fn settle_in_flight_calls(&self, saved: SavedRun, options: &RunOptions) -> Result<RunState, DriverError> {
         let mut state = RunState::from_json(saved.state)?;
         state.reopen();
         state.keep_started_calls(None);
-        let view = self.view(state.spec(), options);
+        let view = self.view(state.config(), options);
         let snapshot = self.snapshot(&state, &view);
         let mut settled: Vec<Outcome> =
             state.runnable().filter_map(|call| journal_outcome(call, &saved.calls, snapshot)).collect();
@@ -160,7 +160,7 @@ impl Driver {
         let keeps_journal = state.has_started() || state.ends_with_plan();
         Ok(async move {
             match saved {
-                Some((store, saved)) if keeps_journal => store.save_amid(&options.run_id, &saved).await?,
+                Some((store, saved)) if keeps_journal => store.save_during_step(&options.run_id, &saved).await?,
                 Some((store, saved)) => store.save_run(&options.run_id, &saved).await?,
                 None => {}
             }

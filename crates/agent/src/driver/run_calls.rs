@@ -59,7 +59,7 @@ impl Driver {
         let (calls, excluded) = batch.in_order();
         run.excluded = excluded.into();
         if let Some(approval) = state.plan().and_then(|plan| plan.approval().cloned()) {
-            run.approver = Arc::new(PlanApprover { approval, otherwise: run.approver });
+            run.approver = Arc::new(PlanApprover { approval, fallback_approver: run.approver });
         }
         let running = async {
             // The usage of repairs is recorded with the repairs.
@@ -111,15 +111,15 @@ impl Driver {
 
     /// Returns what a run hands over if its agent has destinations. The tools are those of the run's starter.
     fn handoff_terms(&self, state: &RunState, options: &RunOptions) -> Option<HandoffOptions> {
-        let spec = state.spec();
-        let agent = spec.agent.as_ref().filter(|agent| !agent.router.is_empty())?;
+        let config = state.config();
+        let agent = config.agent.as_ref().filter(|agent| !agent.router.is_empty())?;
         let snapshot = match &options.parent {
             Some(parent) => Arc::clone(&parent.snapshot),
             None => self.catalogue.snapshot(),
         };
         // Restrictions by a person apply to every agent of the run.
-        let narrowed = Some(&*spec.tools).filter(|tools| agent.tools.as_deref() != Some(*tools)).unwrap_or_default();
-        let rights = spec.rights_tools();
+        let narrowed = Some(&*config.tools).filter(|tools| agent.tools.as_deref() != Some(*tools)).unwrap_or_default();
+        let rights = config.rights_tools();
         let snapshot = if narrowed.is_empty() && rights.is_none() {
             snapshot
         } else {
@@ -141,9 +141,9 @@ impl Driver {
             lineage: options.lineage(state.turns()),
             origin: CallOrigin::Agent,
             // The run of a plan has no model.
-            model: Some(state.spec().model.as_str()).filter(|model| !model.is_empty()).map(Into::into),
+            model: Some(state.config().model.as_str()).filter(|model| !model.is_empty()).map(Into::into),
             agent_budget: options.agent_budget.clone(),
-            limits: state.spec().all_limits(),
+            limits: state.config().all_limits(),
             reads_mailbox: options.reads_mailbox,
             hops: Arc::clone(&options.hops),
             handoff: self.handoff_terms(state, options).map(Arc::new),
@@ -268,12 +268,12 @@ impl Approver for DeferringApprover {
 /// Answers with the decisions that people made while the run was suspended, and passes all other questions on.
 struct GrantedApprover {
     grants: Vec<Grant>,
-    otherwise: Arc<dyn Approver>,
+    fallback_approver: Arc<dyn Approver>,
 }
 
 impl GrantedApprover {
-    fn new(grants: Vec<Grant>, otherwise: Arc<dyn Approver>) -> Self {
-        Self { grants, otherwise }
+    fn new(grants: Vec<Grant>, fallback_approver: Arc<dyn Approver>) -> Self {
+        Self { grants, fallback_approver }
     }
 }
 
@@ -292,7 +292,7 @@ impl Approver for GrantedApprover {
         };
         match self.grants.iter().find(|grant| is_asked(&grant.request)) {
             Some(grant) => grant.decision.clone(),
-            None => self.otherwise.ask(request).await,
+            None => self.fallback_approver.ask(request).await,
         }
     }
 }
@@ -300,7 +300,7 @@ impl Approver for GrantedApprover {
 /// Answers the questions that the approval of a plan covers.
 struct PlanApprover {
     approval: PlanApproval,
-    otherwise: Arc<dyn Approver>,
+    fallback_approver: Arc<dyn Approver>,
 }
 
 #[async_trait]
@@ -309,7 +309,7 @@ impl Approver for PlanApprover {
         if self.approval.covers(request) {
             return ApprovalDecision::Approve;
         }
-        self.otherwise.ask(request).await
+        self.fallback_approver.ask(request).await
     }
 }
 

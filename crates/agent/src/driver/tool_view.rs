@@ -114,18 +114,18 @@ pub(super) struct NativeTools {
 }
 
 impl ToolView {
-    fn new(catalogue: &Arc<Snapshot>, spec: &RunConfig, principal: &Principal, allow_unsafe: bool) -> Self {
-        let (allowed, denied, rights) = (spec.tools.as_slice(), spec.denied.as_slice(), spec.rights_tools());
+    fn new(catalogue: &Arc<Snapshot>, config: &RunConfig, principal: &Principal, allow_unsafe: bool) -> Self {
+        let (allowed, denied, rights) = (config.tools.as_slice(), config.denied.as_slice(), config.rights_tools());
         let tools = match (allowed, denied, rights) {
             ([], [], None) => Arc::clone(catalogue),
-            _ => Arc::new(catalogue.only(|entry| spec.has_tool(entry), "not among the tools of this run")),
+            _ => Arc::new(catalogue.only(|entry| config.has_tool(entry), "not among the tools of this run")),
         };
         // A tool that its author marks unsafe is shown only if it is requested by its name, however many tools there
         // are.
         let is_wanted = |entry: &&Arc<Entry>| {
             allow_unsafe
                 || entry.definition().safe
-                || entry.is_named_by(&spec.pinned)
+                || entry.is_named_by(&config.pinned)
                 || allowed.contains(&entry.wire_name)
         };
         let usable = usable_tools(&tools, principal).filter(is_wanted).cloned().collect();
@@ -139,7 +139,7 @@ impl ToolView {
             usable,
             natives,
             finds_unsafe: allow_unsafe,
-            own: Arc::new(run_tools(spec.agent_tools.report.as_ref(), spec.handoff())),
+            own: Arc::new(run_tools(config.agent_tools.report.as_ref(), config.handoff())),
             all: OnceLock::new(),
             searchable: OnceLock::new(),
             cost: OnceLock::new(),
@@ -244,8 +244,8 @@ impl ToolView {
 
 impl Driver {
     /// Returns the tools of a run in the present catalogue.
-    pub(super) fn view(&self, spec: &RunConfig, options: &RunOptions) -> Arc<ToolView> {
-        self.views.current(&self.catalogue, spec, &options.session.principal, self.finder.allows_unsafe())
+    pub(super) fn view(&self, config: &RunConfig, options: &RunOptions) -> Arc<ToolView> {
+        self.views.current(&self.catalogue, config, &options.session.principal, self.finder.allows_unsafe())
     }
 
     /// Returns the snapshot in which a run's names resolve.
@@ -253,9 +253,9 @@ impl Driver {
         view.snapshot(state.exposure().map(|choice| choice.exposure), &self.finder)
     }
 
-    /// Chooses how the model of `spec` is shown the tools of `view`.
-    pub(super) fn choice(&self, spec: &RunConfig, view: &ToolView) -> ChosenExposure {
-        choose(spec.exposure, view.cost(), spec.window, self.model.has_tool_search(&spec.model))
+    /// Chooses how the model of `config` is shown the tools of `view`.
+    pub(super) fn choice(&self, config: &RunConfig, view: &ToolView) -> ChosenExposure {
+        choose(config.exposure, view.cost(), config.window, self.model.has_tool_search(&config.model))
     }
 
     /// Returns the tools of the next request. The first turn chooses how the model is shown them. The tools that read
@@ -272,7 +272,7 @@ impl Driver {
         let choice = match state.exposure() {
             Some(choice) => choice.clone(),
             None => {
-                let choice = self.choice(state.spec(), view);
+                let choice = self.choice(state.config(), view);
                 state.expose(choice.clone(), tool_index(choice.exposure, &view.usable));
                 choice
             }
@@ -291,7 +291,7 @@ impl Driver {
             }
         };
         let wanted: Vec<&str> = wanted.iter().map(|entry| entry.wire_name.as_str()).collect();
-        let natives = self.natives(state.spec(), view, options, !wanted.is_empty());
+        let natives = self.natives(state.config(), view, options, !wanted.is_empty());
         let mut shown = view.request_tools(exposure, state.order_tools(&wanted), natives.declared, snapshot);
         // The model also reads the definitions that results have loaded.
         let loaded: HashSet<&str> = state.loaded_by_results().collect();
@@ -306,7 +306,7 @@ impl Driver {
     /// they are declared.
     pub(super) fn natives(
         &self,
-        spec: &RunConfig,
+        config: &RunConfig,
         view: &ToolView,
         options: &RunOptions,
         beside_others: bool,
@@ -326,7 +326,7 @@ impl Driver {
                 tainted: &[],
             });
             let refused = match decision.effect {
-                Effect::Allow => self.model.lacks_native(&spec.model, &shown_tool(entry), beside_others),
+                Effect::Allow => self.model.lacks_native(&config.model, &shown_tool(entry), beside_others),
                 Effect::Deny => Some(format!("the policy denies it: {}", decision.reason)),
                 Effect::Ask => Some(format!(
                     "the policy asks about it ({}), and its provider asks nobody: allow it under `policy.rules`",
@@ -355,7 +355,7 @@ impl Driver {
         }
         let texts: Vec<&str> = texts.iter().map(|text| &**text).collect();
         let is_first = state.turns() == 0;
-        let pick_size = state.spec().pick_size;
+        let pick_size = state.config().pick_size;
         let limit = if is_first { pick_size } else { MAX_PICKED_LATER.min(pick_size) };
         let calls = meter.map(|meter| {
             self.executor.inner_caller(RunContext {
@@ -377,9 +377,9 @@ impl Driver {
         let failed = found.failed.iter().map(|(scorer, why)| format!("without {scorer}, which failed: {why}"));
         let said: Vec<String> = failed.chain(found.reasons).collect();
         let note = (!said.is_empty()).then(|| format!("picked {}", said.join("; ")));
-        let names = affordable(&found.entries, view.pick_budget() * limit / pick_size.max(1));
+        let names = fit_into_tokens(&found.entries, view.pick_budget() * limit / pick_size.max(1));
         let nothing = is_first && names.is_empty() && state.loaded(|_| true).is_empty();
-        if nothing && !view.usable.iter().any(|entry| entry.is_named_by(&state.spec().pinned)) {
+        if nothing && !view.usable.iter().any(|entry| entry.is_named_by(&state.config().pinned)) {
             let reason = "pick was asked for, but no tool fits the task: the model searches them".into();
             let choice = ChosenExposure { exposure: Exposure::Search, reason };
             state.expose(choice, tool_index(Exposure::Search, &view.usable));
@@ -392,7 +392,7 @@ impl Driver {
 
 /// Returns the wire names of the tools among `found`, best first, whose definitions fit into `tokens` together. A
 /// definition that is too large is skipped for smaller ones. The best tool is always included.
-fn affordable(found: &[Arc<Entry>], tokens: usize) -> Vec<String> {
+fn fit_into_tokens(found: &[Arc<Entry>], tokens: usize) -> Vec<String> {
     let mut left = tokens;
     let mut names = Vec::with_capacity(found.len());
     for entry in found {
@@ -407,7 +407,7 @@ fn affordable(found: &[Arc<Entry>], tokens: usize) -> Vec<String> {
 
 /// Returns the final report tool, if the model may call no other now.
 fn last_report<'a>(state: &RunState, snapshot: &'a Snapshot) -> Option<&'a Arc<Entry>> {
-    let is_required = state.is_last_turn() && state.spec().agent_tools.report.is_some();
+    let is_required = state.is_last_turn() && state.config().agent_tools.report.is_some();
     snapshot.get(FINAL_REPORT_ID).filter(|_| is_required)
 }
 
@@ -420,7 +420,7 @@ fn wanted<'a>(
     view: &'a ToolView,
     snapshot: &'a Snapshot,
 ) -> Vec<&'a Arc<Entry>> {
-    let own: Vec<_> = view.own(&state.spec().agent_tools).collect();
+    let own: Vec<_> = view.own(&state.config().agent_tools).collect();
     let finders: &[&str] = match exposure {
         Exposure::Direct => {
             let is_useful = |entry: &&Arc<Entry>| has_outputs || !is_output_tool(entry.id());
@@ -430,7 +430,7 @@ fn wanted<'a>(
         Exposure::Pick | Exposure::Deferred => &[SEARCH_ID],
     };
     let finders = finders.iter().filter_map(|id| snapshot.get(id));
-    let pinned = state.spec().pinned.clone();
+    let pinned = state.config().pinned.clone();
     // A tool that is marked unsafe and named by its run is not found by search, so it is shown.
     let is_shown = |entry: &&Arc<Entry>| {
         entry.is_named_by(&pinned) || is_always_shown(entry) || !entry.definition().safe && !view.finds_unsafe
@@ -463,26 +463,26 @@ struct CachedView {
 }
 
 impl ToolViewCache {
-    /// Returns the present catalogue filtered by the globs of `spec` (all tools without globs), for `principal`.
+    /// Returns the present catalogue filtered by the globs of `config` (all tools without globs), for `principal`.
     fn current(
         &self,
         catalogue: &Catalogue,
-        spec: &RunConfig,
+        config: &RunConfig,
         principal: &Principal,
         allow_unsafe: bool,
     ) -> Arc<ToolView> {
-        let (allowed, denied, report) = (&spec.tools, &spec.denied, &spec.agent_tools.report);
+        let (allowed, denied, report) = (&config.tools, &config.denied, &config.agent_tools.report);
         let catalogue = catalogue.snapshot();
         let find = |cached: &[CachedView]| {
             let is_same = |cached: &&CachedView| {
                 Arc::ptr_eq(&cached.catalogue, &catalogue)
                     && cached.allowed == *allowed
                     && cached.denied == *denied
-                    && cached.rights.as_deref() == spec.rights_tools()
-                    && cached.pinned == spec.pinned
+                    && cached.rights.as_deref() == config.rights_tools()
+                    && cached.pinned == config.pinned
                     && cached.report == *report
-                    && cached.router == *spec.router()
-                    && cached.hands_back_to == spec.agent_tools.hands_back_to
+                    && cached.router == *config.router()
+                    && cached.hands_back_to == config.agent_tools.hands_back_to
                     && cached.principal == *principal
             };
             cached.iter().find(is_same).map(|cached| Arc::clone(&cached.view))
@@ -490,7 +490,7 @@ impl ToolViewCache {
         if let Some(view) = find(&self.cached()) {
             return view;
         }
-        let view = Arc::new(ToolView::new(&catalogue, spec, principal, allow_unsafe));
+        let view = Arc::new(ToolView::new(&catalogue, config, principal, allow_unsafe));
         let mut cached = self.cached();
         // Another run may have built it meanwhile; all share one.
         if let Some(view) = find(&cached) {
@@ -504,11 +504,11 @@ impl ToolViewCache {
             catalogue,
             allowed: allowed.clone(),
             denied: denied.clone(),
-            rights: spec.rights_tools().map(<[_]>::to_vec),
-            pinned: spec.pinned.clone(),
+            rights: config.rights_tools().map(<[_]>::to_vec),
+            pinned: config.pinned.clone(),
             report: report.clone(),
-            router: spec.router().clone(),
-            hands_back_to: spec.agent_tools.hands_back_to.clone(),
+            router: config.router().clone(),
+            hands_back_to: config.agent_tools.hands_back_to.clone(),
             principal: principal.clone(),
             view: Arc::clone(&view),
         });

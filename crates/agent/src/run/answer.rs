@@ -28,7 +28,7 @@ impl RunState {
         let (last, streamed) = (*last, std::mem::take(streamed));
         self.count_turn(&response);
         let ids = turn_call::call_ids(&self.messages, self.context.removed_ids(), &streamed);
-        let client = &self.spec.client;
+        let client = &self.config.client;
         let resolve = &|call: &RawToolCall| client.resolve(call).or_else(|| resolve(call));
         let mut calls = turn_call::take_calls(response.calls, streamed, self.task.turns, ids, resolve);
         if calls.is_empty() && response.stop.is_pause() {
@@ -51,7 +51,7 @@ impl RunState {
         {
             newest.note = Some(CUT_AFTER_CALL.into());
         }
-        let ready = if self.spec.dispatch == Dispatch::Manual { CallStatus::Held } else { CallStatus::Ready };
+        let ready = if self.config.dispatch == Dispatch::Manual { CallStatus::Held } else { CallStatus::Ready };
         for call in calls.iter_mut().filter(|call| call.status == CallStatus::Streamed) {
             let is_own = client.tool(&call.written).is_none();
             call.status = if is_own { ready.clone() } else { CallStatus::ForClient };
@@ -59,11 +59,11 @@ impl RunState {
         if last {
             let work = calls.iter_mut().filter(|call| !call.is_report());
             turn_call::refuse(work, "this was the last turn, so the call was not run");
-        } else if let Some(limit) = self.spec.limits.calls {
+        } else if let Some(limit) = self.config.limits.calls {
             let why = format!("the run may make {limit} calls and has made them");
             turn_call::refuse(calls.iter_mut().skip(self.calls_left()), &why);
         }
-        turn_call::refuse_other_handoffs(&mut calls, |agent| self.spec.may_hand_to(agent));
+        turn_call::refuse_other_handoffs(&mut calls, |agent| self.config.may_hand_to(agent));
         self.task.answered = Some(response.text.clone()).filter(|_| response.is_final);
         let reports = calls.iter().any(TurnCall::is_open);
         self.begin_calls(calls, response.text, response.opaque);
@@ -117,8 +117,8 @@ impl RunState {
     /// Takes a complete answer in text. If the run must end with a report, the text is converted to one if possible.
     /// Otherwise a notice tells the model once what is wrong, and the second time the run ends without a report.
     pub(super) fn on_final_text(&mut self, text: &str) {
-        let Some(spec) = &self.spec.agent_tools.report else { return self.finish(Status::Success, None) };
-        match FinalReport::from_text(text, spec) {
+        let Some(config) = &self.config.agent_tools.report else { return self.finish(Status::Success, None) };
+        match FinalReport::from_text(text, config) {
             Ok(report) => {
                 self.task.report = Some(report);
                 self.finish_with_report();
@@ -167,12 +167,12 @@ impl RunState {
         let (turn, left) = (self.task.turns + 1, self.calls_left());
         let Phase::Model { last, streamed } = &mut self.phase else { return Err(self.illegal("on_call")) };
         let (index, ids) = (streamed.len(), turn_call::call_ids(&self.messages, self.context.removed_ids(), streamed));
-        let client = &self.spec.client;
+        let client = &self.config.client;
         let is_client = client.tool(&call.name).is_some();
         let resolve = &|call: &RawToolCall| client.resolve(call).or_else(|| resolve(call));
         let call = TurnCall::new(call, CallPosition { turn, index }, &ids, resolve);
         let is_second_handoff = call.is_handoff() && streamed.iter().any(TurnCall::is_handoff);
-        let may_start = self.spec.dispatch == Dispatch::Streaming && !*last && index < left && !is_second_handoff;
+        let may_start = self.config.dispatch == Dispatch::Streaming && !*last && index < left && !is_second_handoff;
         let may_start = may_start && !is_client;
         let startable = may_start.then(|| call.as_written());
         streamed.push(call);

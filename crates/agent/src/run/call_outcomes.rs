@@ -234,7 +234,7 @@ impl RunState {
     /// Returns whether the conversation still contains this exact text of a file as the result of the same call.
     fn has_read(&self, result: &CallResult, arguments: &Value) -> bool {
         let Some(ContentBlock::Text { text, .. }) = result.content.first() else { return false };
-        if text.len() < WORTH_A_NOTE {
+        if text.len() < MIN_NOTED_BYTES {
             return false;
         }
         let is_same = |earlier: &CallResult| {
@@ -257,14 +257,14 @@ impl RunState {
 
     /// Returns how many calls the task may still make.
     pub(super) fn calls_left(&self) -> usize {
-        self.spec.limits.calls_left(self.task.calls.len())
+        self.config.limits.calls_left(self.task.calls.len())
     }
 }
 
 /// The tool (in any version) whose repeated results are not shown twice.
 const READ: &str = "fs:read@";
 /// Texts below this size, in bytes, are not replaced, because a note would save nothing.
-const WORTH_A_NOTE: usize = 400;
+const MIN_NOTED_BYTES: usize = 400;
 /// Replaces a text that the conversation already contains.
 const UNCHANGED: &str = "[toolwright notice] Unchanged: what an earlier call with these arguments read is still in this \
                          conversation, and the file has the same text now.";

@@ -101,7 +101,7 @@ impl RunState {
     }
 
     /// Replaces the specification by that of the client's next request.
-    pub fn replace_config(&mut self, spec: RunConfig) {
-        self.spec = spec;
+    pub fn replace_config(&mut self, config: RunConfig) {
+        self.config = config;
     }
 }

@@ -43,8 +43,8 @@ impl RunState {
     }
 
     pub(super) fn tool_choice(&self, last: bool) -> ToolChoice {
-        match (last, &self.spec.agent_tools.report) {
-            (false, _) if self.task.turns == 0 => self.spec.client.tool_choice.clone(),
+        match (last, &self.config.agent_tools.report) {
+            (false, _) if self.task.turns == 0 => self.config.client.tool_choice.clone(),
             (false, _) => ToolChoice::Auto,
             (true, None) => ToolChoice::None,
             (true, Some(_)) => ToolChoice::Tool(FINAL_REPORT.into()),
@@ -54,7 +54,7 @@ impl RunState {
     /// Returns how much of the next request later ones repeat. A request with only the report tool has a different
     /// beginning.
     pub(super) fn reuse(&self, last: bool) -> PromptReuse {
-        if last && self.spec.agent_tools.report.is_some() { PromptReuse::Once } else { PromptReuse::Conversation }
+        if last && self.config.agent_tools.report.is_some() { PromptReuse::Once } else { PromptReuse::Conversation }
     }
 
     /// Applies an outcome of the agent's own tools to the run. Only the first report counts, from the run itself or
@@ -133,7 +133,7 @@ impl RunState {
             }
         }
         if cause == CancelCause::RunLimit {
-            self.stop(Status::Partial, self.spec.limits.time_limit_reason(self.task.bound.as_ref()));
+            self.stop(Status::Partial, self.config.limits.time_limit_reason(self.task.bound.as_ref()));
         } else {
             self.interrupt(Status::Cancelled, format!("cancelled {}", cause.describe()));
         }
@@ -167,7 +167,7 @@ impl RunState {
     pub fn can_reopen_answer(&self) -> bool {
         let Phase::Done { result, interrupted: None } = &self.phase else { return false };
         (result.status == Status::Success || self.task.report.is_some())
-            && self.spec.limits.exhausted(self.task.turns, &self.task.usage).is_none()
+            && self.config.limits.exhausted(self.task.turns, &self.task.usage).is_none()
     }
 
     /// Returns whether it ended in a way that [`RunState::reopen`] can undo.
@@ -182,13 +182,13 @@ impl RunState {
     }
 
     /// Returns whether the report says what happened to the agent of this job.
-    pub(crate) fn has_noted_child(&self, job: &str) -> bool {
+    pub(crate) fn has_child_outcome(&self, job: &str) -> bool {
         self.task.children.iter().any(|known| known.job == job)
     }
 
     /// Adds to the report what happened to an agent that still ran at the end.
-    pub(crate) fn note_child(&mut self, child: UnfinishedChild) {
-        if !self.has_noted_child(&child.job) {
+    pub(crate) fn record_child_outcome(&mut self, child: UnfinishedChild) {
+        if !self.has_child_outcome(&child.job) {
             self.task.children.push(child);
         }
     }
@@ -267,12 +267,12 @@ impl RunState {
 
     /// Returns the number after which the messages that led to its task begin; `None` if not known yet.
     #[must_use]
-    pub fn woken_since(&self) -> Option<u64> {
+    pub fn woken_by_messages_after(&self) -> Option<u64> {
         self.task.since
     }
 
     /// Records that the session's messages up to this one are older than its task.
-    pub(crate) fn begin_behind(&mut self, seq: u64) {
+    pub(crate) fn skip_messages_until(&mut self, seq: u64) {
         self.task.since = Some(seq);
     }
 
@@ -284,7 +284,7 @@ impl RunState {
         answered
             && !self.ends_with_plan()
             && self.task.report.is_none()
-            && self.spec.limits.exhausted(self.task.turns, &self.task.usage).is_none()
+            && self.config.limits.exhausted(self.task.turns, &self.task.usage).is_none()
     }
 
     /// Continues an answered task because messages arrived. Counters and limits continue too.
@@ -371,7 +371,7 @@ impl RunState {
     pub(super) fn last_turn_reason(&self) -> String {
         match &self.task.forced {
             Some(why) => format!("the last turn was forced: {why}"),
-            None => self.spec.limits.last_turn_reason(self.task.turns),
+            None => self.config.limits.last_turn_reason(self.task.turns),
         }
     }
 

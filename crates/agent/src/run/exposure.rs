@@ -134,7 +134,7 @@ impl RunState {
     /// Returns the system prompt of requests, in its sections.
     pub(crate) fn prompt(&self) -> Prompt {
         let index = self.exposure.as_ref().map(|exposure| exposure.index.as_str()).unwrap_or_default();
-        self.spec.system.with_index(index)
+        self.config.system.with_index(index)
     }
 
     /// Returns the system prompt of requests.

@@ -57,7 +57,8 @@ const NOTICE: &str = "[toolwright notice]";
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunState {
     version: u32,
-    spec: RunConfig,
+    #[serde(rename = "spec")]
+    config: RunConfig,
     messages: Vec<Message>,
     task: TaskState,
     phase: Phase,
@@ -199,11 +200,11 @@ impl RunState {
     /// Creates a run that begins with `messages`; the last one is the task. The user's messages among them count as the
     /// user's own words, see [`RunState::request`].
     #[must_use]
-    pub fn new(spec: RunConfig, messages: Vec<Message>) -> Self {
+    pub fn new(config: RunConfig, messages: Vec<Message>) -> Self {
         let user_texts = messages.iter().filter_map(Self::user_text);
         let mut state = Self {
             version: FORMAT_VERSION,
-            spec,
+            config,
             user_texts: user_texts.collect(),
             context: ContextState::new(&messages),
             messages,
@@ -221,8 +222,8 @@ impl RunState {
 
     /// Creates a run without a task: messages of its session begin tasks. `introduction` comes first.
     #[must_use]
-    pub fn resident(spec: RunConfig, introduction: impl Into<String>) -> Self {
-        let mut state = Self::new(spec, vec![Message::user(introduction)]);
+    pub fn resident(config: RunConfig, introduction: impl Into<String>) -> Self {
+        let mut state = Self::new(config, vec![Message::user(introduction)]);
         let result = RunResult { status: Status::Success, answer: String::new(), reason: None };
         state.phase = Phase::Done { result, interrupted: None };
         state
@@ -250,8 +251,8 @@ impl RunState {
 
     /// Returns the fixed configuration of the run.
     #[must_use]
-    pub fn spec(&self) -> &RunConfig {
-        &self.spec
+    pub fn config(&self) -> &RunConfig {
+        &self.config
     }
 
     /// Returns the conversation so far.
@@ -287,11 +288,11 @@ impl RunState {
     /// Returns the time that the task may take: its own limit, or less if an agent above has less.
     fn time_limit(&self) -> Option<Duration> {
         let bound = self.task.bound.as_ref().map(|bound| bound.left);
-        self.spec.limits.time.into_iter().chain(bound).min()
+        self.config.limits.time.into_iter().chain(bound).min()
     }
 
     /// Limits the task to the time left of an agent above; `None` removes that limit.
-    pub fn bound_time(&mut self, above: Option<&TimeLeft>) {
+    pub fn limit_time(&mut self, above: Option<&TimeLeft>) {
         let elapsed = self.task.elapsed;
         self.task.bound = above.map(|above| TimeLeft { of: above.of.clone(), left: elapsed + above.left });
     }
@@ -305,11 +306,11 @@ impl RunState {
                 system: self.system(),
                 messages: self.messages.clone(),
                 tool_choice: self.tool_choice(*last),
-                parallel_calls: self.spec.client.parallel_calls,
-                output: self.spec.client.output.clone(),
-                max_tokens: self.spec.max_tokens,
-                temperature: self.spec.temperature,
-                settings: self.spec.settings.clone(),
+                parallel_calls: self.config.client.parallel_calls,
+                output: self.config.client.output.clone(),
+                max_tokens: self.config.max_tokens,
+                temperature: self.config.temperature,
+                settings: self.config.settings.clone(),
                 reuse: self.reuse(*last),
                 ..ModelRequest::default()
             }),
@@ -379,7 +380,7 @@ impl RunState {
             return self.finish_plan();
         }
         self.plan = None;
-        let limits = &self.spec.limits;
+        let limits = &self.config.limits;
         if let Some(reason) = limits.exhausted(self.task.turns, &self.task.usage) {
             self.finish(Status::Partial, Some(reason));
             return;

@@ -51,13 +51,13 @@ impl RunState {
     /// first.
     #[must_use]
     pub fn of_plan(
-        spec: RunConfig,
+        config: RunConfig,
         request: String,
         plan: &PlanDocument,
         then: AfterPlan,
         resolve: ResolveTool<'_>,
     ) -> Self {
-        let mut state = Self::new(spec, vec![Message::user(request)]);
+        let mut state = Self::new(config, vec![Message::user(request)]);
         state.plan = Some(Box::new(RunPlan { document: Value::Array(Vec::new()), approval: None, then, first: 0 }));
         state.hold(plan, resolve);
         state

@@ -330,7 +330,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_schema_says_what_an_item_is() {
+    fn the_schema_decides_the_item_type() {
         let definition = BatchTool { effects: Effects::READ }.definition();
         let shown = definition.shown_schema();
         assert_eq!(shown["properties"]["items"]["items"]["required"], json!(["id", "tool", "parameters"]));

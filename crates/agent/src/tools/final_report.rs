@@ -41,7 +41,7 @@ fn references(schema: &Value) -> Vec<&str> {
 
 /// The tool.
 pub(super) struct FinalReportTool {
-    pub(super) spec: Option<ReportConfig>,
+    pub(super) config: Option<ReportConfig>,
 }
 
 #[async_trait]
@@ -49,9 +49,9 @@ impl Tool for FinalReportTool {
     fn definition(&self) -> ToolDefinition {
         let status = json!({"type": "string", "enum": ["success", "failure", "partial"]});
         let metadata = json!({"type": "object"});
-        let asked = self.spec.as_ref();
+        let asked = self.config.as_ref();
         let formats = match asked {
-            Some(spec) => vec![spec.format().as_str()],
+            Some(config) => vec![config.format().as_str()],
             None => Format::ALL.map(Format::as_str).to_vec(),
         };
         let mut properties = json!({"status": status, "format": {"type": "string", "enum": formats}});
@@ -59,8 +59,8 @@ impl Tool for FinalReportTool {
         let mut definitions = Map::new();
         let content = json!({"type": "string"});
         match asked {
-            Some(spec) if spec.format() == Format::Json => {
-                let schema = spec.schema().cloned().unwrap_or_else(|| json!({"type": "object"}));
+            Some(config) if config.format() == Format::Json => {
+                let schema = config.schema().cloned().unwrap_or_else(|| json!({"type": "object"}));
                 properties["content_json"] = part(schema, &mut definitions);
                 required.push("content_json");
             }
@@ -91,7 +91,7 @@ impl Tool for FinalReportTool {
     }
 
     async fn run(&self, arguments: Value, _context: &ToolContext) -> Result<ToolOutput, ToolError> {
-        Ok(match FinalReport::accept(&arguments, self.spec.as_ref()) {
+        Ok(match FinalReport::accept(&arguments, self.config.as_ref()) {
             Ok(report) => {
                 let mut text = String::from("The report was accepted.");
                 report.warnings.iter().for_each(|warning| text.push_str(&format!("\nWarning: {warning}.")));

@@ -72,7 +72,7 @@ pub(crate) fn run_tools(report: Option<&ReportConfig>, handoff: Option<HandoffTo
         // The calls of a batch have the effects, each under its own policy.
         Arc::new(BatchTool { effects: Effects::READ }),
         Arc::new(TaskStatusTool),
-        Arc::new(FinalReportTool { spec: report.cloned() }),
+        Arc::new(FinalReportTool { config: report.cloned() }),
     ];
     tools.extend(handoff.map(|tool| Arc::new(tool) as Arc<dyn Tool>));
     StaticProvider::new(NAMESPACE, ProviderKind::Builtin, tools).expect("legal definitions")
@@ -175,17 +175,17 @@ impl Tool for TaskStatusTool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::tests::spec;
+    use crate::report::tests::report_config;
 
     #[test]
     fn the_definitions_register_for_every_report() {
         for format in ["", "text", "markdown", "json", "tty", "slack", "schema"] {
-            let provider = run_tools(spec(format).as_ref(), None);
+            let provider = run_tools(report_config(format).as_ref(), None);
             let ids: Vec<_> = provider.tools().iter().map(|tool| tool.definition().id.as_str()).collect();
             assert_eq!(ids, [BATCH_ID, TASK_STATUS_ID, FINAL_REPORT_ID]);
         }
         assert!(batch_provider().is_ok());
-        let shown = run_tools(spec("schema").as_ref(), None).tools()[2].definition().shown_schema();
+        let shown = run_tools(report_config("schema").as_ref(), None).tools()[2].definition().shown_schema();
         assert_eq!(shown["properties"]["content_json"]["properties"]["s"]["$ref"], "#/$defs/s");
         assert_eq!(shown["$defs"]["s"]["type"], "string");
         let inward = ReportConfig::by_schema(json!({"properties": {"a": {"$ref": "#"}}})).expect("schema");

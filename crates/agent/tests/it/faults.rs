@@ -21,7 +21,7 @@ use toolwright_runtime::executor::ExecutorOptions;
 use toolwright_runtime::{Catalogue, Executor, ModelTraffic, RunContext, SqliteStore, SystemClock};
 use toolwright_testkit::model_server::{Fault, Recorded, Script, ScriptedModel, Turn, WireApi};
 
-use crate::fixture::{Log, begin, options, provider, spec};
+use crate::fixture::{Log, begin, options, provider, run_config};
 
 pub(crate) const APIS: [(Api, WireApi); 5] = [
     (Api::OpenAiChat, WireApi::OpenAi),
@@ -201,7 +201,7 @@ const WHOLE: [(Fault, FaultOutcome); 13] = {
 };
 
 /// What the scripted server has said of tokens after two frames.
-fn said_early(api: Api, fault: Fault) -> (u64, u64) {
+fn early_usage(api: Api, fault: Fault) -> (u64, u64) {
     match (fault, api) {
         (
             Fault::HangAfter(2)
@@ -229,7 +229,7 @@ fn expected(api: Api, fault: Fault, end: FaultOutcome) -> Vec<(&'static str, u32
             failed.chain([("ok", attempts, 10, 5)]).collect()
         }
         FaultOutcome::Fails(kind) => {
-            let (input, output) = said_early(api, fault);
+            let (input, output) = early_usage(api, fault);
             vec![(kind.as_str(), 1, input, output)]
         }
     }
@@ -342,8 +342,8 @@ async fn a_started_call_runs_once() {
         let calls = vec![("t__count", json!({"n": 1})), ("t__count", json!({"n": 2}))];
         let second = Turn::text("Done.").expecting("one result", |asked| asked.last_results().len() == 1);
         let bench = FaultFixture::new(api, vec![Turn::text_and_calls(TEXT, calls).with_fault(fault), second]).await;
-        let spec = toolwright_agent::RunConfig { dispatch: Dispatch::Streaming, ..spec(Limits::default()) };
-        let mut state = RunState::new(spec, vec![Message::user("task")]);
+        let config = toolwright_agent::RunConfig { dispatch: Dispatch::Streaming, ..run_config(Limits::default()) };
+        let mut state = RunState::new(config, vec![Message::user("task")]);
         let report = bench.driver.run(&mut state, &options()).await.unwrap();
         let ledger_rows = bench.ledger_rows().await;
         let rows: Vec<_> = ledger_rows.iter().map(|row| (&*row.status, row.attempts)).collect();

@@ -323,16 +323,16 @@ pub(crate) fn asking(approver: Arc<dyn Approver>) -> RunOptions {
     RunOptions { policy: Arc::new(Policy::of(Profile::Ask)), approver, ..options() }
 }
 
-pub(crate) fn spec(limits: Limits) -> RunConfig {
+pub(crate) fn run_config(limits: Limits) -> RunConfig {
     RunConfig { limits, pick_size: 12, ..RunConfig::new("test/m", "sys") }
 }
 
 pub(crate) fn begin(limits: Limits) -> RunState {
-    begin_with(spec(limits))
+    begin_with(run_config(limits))
 }
 
-pub(crate) fn begin_with(spec: RunConfig) -> RunState {
-    RunState::new(spec, vec![Message::user("task")])
+pub(crate) fn begin_with(config: RunConfig) -> RunState {
+    RunState::new(config, vec![Message::user("task")])
 }
 
 /// Waits, within bounds, until `condition` holds.

@@ -63,11 +63,11 @@ async fn provider_tools_are_declared_recorded_and_kept() {
     let policy = Policy { rules: vec![Rule::deny("native:code_execution")], ..Policy::of(Profile::Trusted) };
     let options = RunOptions { policy: Arc::new(policy), ..options() };
     let mut state = begin(Limits::default());
-    let preview = driver.preview(state.spec(), &options).await;
+    let preview = driver.preview(state.config(), &options).await;
     let why: Vec<(&str, bool)> =
         preview.left_out.iter().map(|(tool, why)| (tool.as_str(), why.contains("policy denies"))).collect();
     assert_eq!(why, [("native__code_execution", true), ("media__image_gen", false)]);
-    let prompt = driver.system_prompt("Base.", &[], state.spec(), &options).text();
+    let prompt = driver.system_prompt("Base.", &[], state.config(), &options).text();
     assert!(prompt.contains("Search the web where") && !prompt.contains("Draw an image"), "{prompt}");
 
     let report = driver.run(&mut state, &options).await.unwrap();

@@ -17,7 +17,7 @@ use toolwright_runtime::executor::ExecutorOptions;
 use toolwright_runtime::{Catalogue, Executor, SecretRedactor, SqliteStore, SystemClock};
 use toolwright_testkit::FakeModel;
 
-use crate::fixture::{Log, options, provider, spec};
+use crate::fixture::{Log, options, provider, run_config};
 
 const SECRET: &str = "tiger-4711-x";
 
@@ -66,9 +66,9 @@ async fn run(client: impl FnOnce(&Arc<SecretRedactor>) -> Arc<dyn ModelClient>, 
     catalogue.add_provider(provider("test", vec![Arc::new(Login)])).await.unwrap();
     catalogue.refresh("test").await;
     let driver = Driver::new(executor, catalogue, model, Some(store));
-    let spec = RunConfig { model: id.to_owned(), ..spec(Limits::default()) };
+    let config = RunConfig { model: id.to_owned(), ..run_config(Limits::default()) };
     let task = Message::user(format!("Log in with {SECRET}."));
-    driver.run(&mut RunState::new(spec, vec![task]), &options()).await.unwrap()
+    driver.run(&mut RunState::new(config, vec![task]), &options()).await.unwrap()
 }
 
 /// The model calls the tool with these arguments, as text; whether they can be read as JSON, mended or not. Then no

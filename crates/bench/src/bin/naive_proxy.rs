@@ -15,9 +15,9 @@ use rmcp::{RoleClient, RoleServer, ServerHandler, ServiceExt as _};
 use std::sync::Arc;
 
 #[derive(Clone)]
-struct Naive(Arc<RunningService<RoleClient, ()>>);
+struct NaiveProxy(Arc<RunningService<RoleClient, ()>>);
 
-impl ServerHandler for Naive {
+impl ServerHandler for NaiveProxy {
     fn get_info(&self) -> ServerConfig {
         let mut config = ServerConfig::default();
         config.capabilities = ServerCapabilities::builder().enable_tools().build();
@@ -65,7 +65,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         tokio::spawn(async move { child.wait().await });
         ().serve(pipes).await?
     };
-    let naive = Naive(Arc::new(upstream));
+    let naive = NaiveProxy(Arc::new(upstream));
     if let Some(port) = port {
         let sessions = Arc::new(LocalSessionManager::default());
         let service = StreamableHttpService::new(move || Ok(naive.clone()), sessions, Default::default());

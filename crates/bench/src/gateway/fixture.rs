@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use super::call::{Call, EchoTool, LoadLimit};
 use super::choice::Target;
-use super::front::{Front, Mcp, Revision, free_addr};
+use super::front::{BenchInterface, Mcp, Revision, free_addr};
 use super::peers::Peers;
 use super::pipe::Pipe;
 use super::process::ProcessGroup;
@@ -82,7 +82,7 @@ impl Server {
 
 /// A front that takes calls, with the processes that it needs.
 pub(super) struct Lane {
-    pub(super) front: Front,
+    pub(super) front: BenchInterface,
     held: Option<ProcessGroup>,
 }
 
@@ -90,8 +90,8 @@ impl Lane {
     /// Returns the process id of the gateway; on the direct way, of the server unless all targets share it.
     pub(super) fn id(&self) -> Option<u32> {
         match &self.front {
-            Front::Pipe(pipe) => pipe.family().id(),
-            Front::Http(_) | Front::Hub(_) => self.held.as_ref()?.id(),
+            BenchInterface::Pipe(pipe) => pipe.family().id(),
+            BenchInterface::Http(_) | BenchInterface::Hub(_) => self.held.as_ref()?.id(),
         }
     }
 
@@ -104,8 +104,8 @@ impl Lane {
     pub(super) fn echo(&mut self, echo: EchoTool, server: &Server) -> Result<Call, Failure> {
         let tool = self.front.listed("echo", 1)?;
         Ok(match self.front {
-            Front::Hub(_) => Call::hub(&server.name, echo),
-            Front::Pipe(_) | Front::Http(_) => Call::mcp(&tool, echo),
+            BenchInterface::Hub(_) => Call::hub(&server.name, echo),
+            BenchInterface::Pipe(_) | BenchInterface::Http(_) => Call::mcp(&tool, echo),
         })
     }
 
@@ -133,7 +133,7 @@ impl Fixture<'_> {
     pub(super) fn open(
         &self,
         target: Target,
-        door: ClientTransport,
+        transport: ClientTransport,
         servers: &[Server],
         home: &str,
     ) -> Result<Lane, Failure> {
@@ -145,32 +145,32 @@ impl Fixture<'_> {
             Target::Direct | Target::DirectUnversioned => match one.reach {
                 ServerAddress::Http(addr) => {
                     let revision = if target == Target::Direct { Revision::Sent } else { Revision::Omitted };
-                    return Ok(Lane { front: Front::Http(Mcp::open(addr, "/mcp", revision)?), held: None });
+                    return Ok(Lane { front: BenchInterface::Http(Mcp::open(addr, "/mcp", revision)?), held: None });
                 }
                 ServerAddress::Command(_) => one.command()?,
             },
             Target::TwoCats => {
                 let commands = vec![Command::new("cat"), one.command()?, Command::new("cat")];
-                let front = Front::Pipe(Pipe::open(commands, &home.join("log"))?);
+                let front = BenchInterface::Pipe(Pipe::open(commands, &home.join("log"))?);
                 return Ok(Lane { front, held: None });
             }
-            Target::Toolwright => self.toolwright(door, at, servers, &home)?,
-            Target::NaiveProxy => naive(door, at, one)?,
+            Target::Toolwright => self.toolwright(transport, at, servers, &home)?,
+            Target::NaiveProxy => naive(transport, at, one)?,
             Target::CrateProxy => self.crate_proxy(at, servers, &home)?,
             Target::PyProxy => self.py_proxy(at, one)?,
-            Target::FastMcp => self.fastmcp(door, at, servers, &home)?,
+            Target::FastMcp => self.fastmcp(transport, at, servers, &home)?,
             Target::McpHub => self.hub(at, servers, &home)?,
         };
         let log = home.join("log");
-        if target == Target::Direct || door == ClientTransport::Stdio {
-            return Ok(Lane { front: Front::Pipe(Pipe::open(vec![command], &log)?), held: None });
+        if target == Target::Direct || transport == ClientTransport::Stdio {
+            return Ok(Lane { front: BenchInterface::Pipe(Pipe::open(vec![command], &log)?), held: None });
         }
         let mut held = ProcessGroup::start(command, &log)?;
         let front = held.listens(at).and_then(|()| {
             Ok(match target {
-                Target::McpHub => Front::Hub(at),
-                Target::CrateProxy => Front::Http(Mcp::open(at, "/", Revision::Sent)?),
-                _ => Front::Http(Mcp::open(at, "/mcp", Revision::Sent)?),
+                Target::McpHub => BenchInterface::Hub(at),
+                Target::CrateProxy => BenchInterface::Http(Mcp::open(at, "/", Revision::Sent)?),
+                _ => BenchInterface::Http(Mcp::open(at, "/mcp", Revision::Sent)?),
             })
         });
         Ok(Lane { front: front.map_err(|error| held.explained(&error))?, held: Some(held) })
@@ -181,7 +181,7 @@ impl Fixture<'_> {
     /// would hold back calls that the direct way makes at once.
     fn toolwright(
         &self,
-        door: ClientTransport,
+        transport: ClientTransport,
         at: SocketAddr,
         servers: &[Server],
         home: &Path,
@@ -200,7 +200,7 @@ impl Fixture<'_> {
         std::fs::write(&file, config.to_string())?;
         let mut command = Command::new(self.binary);
         command.arg("serve");
-        match door {
+        match transport {
             ClientTransport::Stdio => command.arg("--stdio"),
             ClientTransport::Http => command.arg("--http").arg(at.to_string()).args(["--policy", "client"]),
         };
@@ -240,13 +240,13 @@ impl Fixture<'_> {
 
     fn fastmcp(
         &self,
-        door: ClientTransport,
+        transport: ClientTransport,
         at: SocketAddr,
         servers: &[Server],
         home: &Path,
     ) -> Result<Command, Failure> {
         let file = write_servers(servers, home)?;
-        let run = match door {
+        let run = match transport {
             ClientTransport::Stdio => "transport='stdio'".to_owned(),
             ClientTransport::Http => format!("transport='http', host='127.0.0.1', port={}", at.port()),
         };
@@ -278,9 +278,9 @@ fn state_dir(home: &Path) -> PathBuf {
     home.join("state")
 }
 
-fn naive(door: ClientTransport, at: SocketAddr, server: &Server) -> Result<Command, Failure> {
+fn naive(transport: ClientTransport, at: SocketAddr, server: &Server) -> Result<Command, Failure> {
     let mut command = Command::new(std::env::current_exe()?.with_file_name("naive-proxy"));
-    if door == ClientTransport::Http {
+    if transport == ClientTransport::Http {
         command.arg("--port").arg(at.port().to_string());
     }
     Ok(with_args(command, &server.words()))

@@ -21,7 +21,7 @@ pub(super) const HELLO: &str =
     r#"{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"bench","version":"0"}}"#;
 
 /// The interface that takes calls.
-pub(super) enum Front {
+pub(super) enum BenchInterface {
     /// MCP on a pipe.
     Pipe(Pipe),
     /// MCP at a URL.
@@ -30,7 +30,7 @@ pub(super) enum Front {
     Hub(SocketAddr),
 }
 
-impl Front {
+impl BenchInterface {
     /// Returns the names of all tools listed now.
     pub(super) fn names(&mut self) -> Result<Vec<String>, Failure> {
         let lists = match self {

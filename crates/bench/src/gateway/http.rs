@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_message_is_the_last_event() {
+    fn the_final_message_is_the_last_event() {
         let answer = |status: u16, body: &str| Answer { status, session: None, body: body.into() };
         let check = |body: &str, expect: &str| {
             let answer = answer(200, body);

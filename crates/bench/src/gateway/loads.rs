@@ -20,7 +20,7 @@ const LEVELS: [usize; 3] = [1, 16, 128];
 /// The limits of the warm-up before the first round.
 const WARM_UP: LoadLimit = LoadLimit { calls: 1000, time: Duration::from_millis(500) };
 /// The time for the ledger and the spans to follow the answers.
-const TRACES_COME: Duration = Duration::from_secs(12);
+const TRACE_TIMEOUT: Duration = Duration::from_secs(12);
 
 /// A target under load.
 struct LoadedTarget {
@@ -50,11 +50,11 @@ pub(super) fn run(
         None => ServerAddress::Command([fixture.peers.everything()?, vec!["stdio".to_owned()]].concat()),
     };
     let server = Server::of("everything", reach);
-    let door = if part == BenchPart::Stdio { ClientTransport::Stdio } else { ClientTransport::Http };
+    let transport = if part == BenchPart::Stdio { ClientTransport::Stdio } else { ClientTransport::Http };
     let batches = fixture.collector.batches();
     let loaded = |target: &Target| {
         let home = format!("{}-{}", part.name(), target.name());
-        let opened = fixture.open(*target, door, std::slice::from_ref(&server), &home).and_then(|mut lane| {
+        let opened = fixture.open(*target, transport, std::slice::from_ref(&server), &home).and_then(|mut lane| {
             let call = lane.echo(EchoTool::Everything, &server)?;
             Ok((lane, call))
         });
@@ -66,10 +66,10 @@ pub(super) fn run(
     let mut lanes: Vec<LoadedTarget> = targets.iter().map(loaded).collect();
     for in_flight in LEVELS {
         level(&mut lanes, limit, in_flight);
-        tell(part, &mut lanes, in_flight, report);
+        report_loads(part, &mut lanes, in_flight, report);
     }
     for lane in lanes.iter().filter(|lane| lane.target == Target::Toolwright && lane.state.is_ok()) {
-        if let Err(error) = everything_was_on(fixture, lane, batches) {
+        if let Err(error) = check_ledger_and_spans(fixture, lane, batches) {
             report.add(Row::failed(part.name().into(), lane.target.name().into(), error.to_string()));
         }
     }
@@ -105,7 +105,7 @@ fn level(lanes: &mut [LoadedTarget], limit: LoadLimit, in_flight: usize) {
     }
 }
 
-fn tell(part: BenchPart, lanes: &mut [LoadedTarget], in_flight: usize, report: &mut Report) {
+fn report_loads(part: BenchPart, lanes: &mut [LoadedTarget], in_flight: usize, report: &mut Report) {
     let mut base = None;
     for lane in lanes {
         let (path, target) = (part.name().to_owned(), lane.target.name().to_owned());
@@ -125,14 +125,14 @@ fn tell(part: BenchPart, lanes: &mut [LoadedTarget], in_flight: usize, report: &
 }
 
 /// Returns an error unless each answered call is in the ledger and spans were sent.
-fn everything_was_on(fixture: &Fixture<'_>, lane: &LoadedTarget, batches: usize) -> Result<(), Failure> {
+fn check_ledger_and_spans(fixture: &Fixture<'_>, lane: &LoadedTarget, batches: usize) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let store = toolwright_runtime::SqliteStore::open(&fixture.state(&lane.home))?;
     let mut calls = 0;
-    let all_there = poll(TRACES_COME, "not all calls came to the ledger", || {
+    let all_there = poll(TRACE_TIMEOUT, "not all calls came to the ledger", || {
         calls = runtime.block_on(store.totals())?.tool_calls;
         Ok((calls >= lane.answered as u64).then_some(()))
     });
     all_there.map_err(|error| format!("{error}: {calls} of {}", lane.answered))?;
-    poll(TRACES_COME, "no span came", || Ok((fixture.collector.batches() > batches).then_some(())))
+    poll(TRACE_TIMEOUT, "no span came", || Ok((fixture.collector.batches() > batches).then_some(())))
 }

@@ -87,7 +87,7 @@ impl Peers {
     fn install_package(&self, package: &Package) -> Result<(), Failure> {
         let folder = self.dir.join(package.folder);
         let mark = self.dir.join(format!("{}.installed", package.folder.replace('/', "-")));
-        let wanted = package.spec();
+        let wanted = package.requirement();
         // A program installed by other means has no mark and is used as it is.
         let is_right = std::fs::read_to_string(&mark).map_or(true, |installed| installed == wanted);
         if is_right && folder.join(package.program).exists() {
@@ -116,12 +116,12 @@ impl Peers {
 
     fn program(&self, package: &Package) -> Result<PathBuf, Failure> {
         let program = self.dir.join(package.folder).join(package.program);
-        if program.exists() { Ok(program) } else { Err(format!("{} is not installed", package.spec()).into()) }
+        if program.exists() { Ok(program) } else { Err(format!("{} is not installed", package.requirement()).into()) }
     }
 }
 
 impl Package {
-    fn spec(&self) -> String {
+    fn requirement(&self) -> String {
         let between = if self.kind == Kind::Pip { "==" } else { "@" };
         format!("{}{between}{}", self.name, self.version)
     }
@@ -135,18 +135,18 @@ impl Package {
         match self.kind {
             Kind::Npm => {
                 let mut npm = command(Path::new("npm"), &["install", "--no-audit", "--no-fund", "--loglevel=error"]);
-                npm.arg("--prefix").arg(folder).arg(self.spec());
+                npm.arg("--prefix").arg(folder).arg(self.requirement());
                 vec![npm]
             }
             Kind::Pip => {
                 let mut venv = command(Path::new("python3"), &["-m", "venv", "--clear"]);
                 venv.arg(folder);
-                let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", &self.spec()];
+                let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", &self.requirement()];
                 vec![venv, command(&folder.join("bin/python"), &pip)]
             }
             Kind::Cargo => {
                 let wanted = ["--no-default-features", "--features", "yaml", "--root"];
-                let mut cargo = command(Path::new("cargo"), &["install", &self.spec(), "--locked", "--force"]);
+                let mut cargo = command(Path::new("cargo"), &["install", &self.requirement(), "--locked", "--force"]);
                 cargo.args(wanted).arg(folder);
                 vec![cargo]
             }

@@ -66,20 +66,20 @@ impl ProcessGroup {
         work: impl FnOnce() -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         let children = &mut self.children;
-        let (result, late) = std::thread::scope(|scope| {
+        let (result, timed_out) = std::thread::scope(|scope| {
             let (done, waiting) = channel::<()>();
             let watch = scope.spawn(move || {
-                let late = waiting.recv_timeout(limit) == Err(RecvTimeoutError::Timeout);
-                if late {
+                let timed_out = waiting.recv_timeout(limit) == Err(RecvTimeoutError::Timeout);
+                if timed_out {
                     kill(children);
                 }
-                late
+                timed_out
             });
             let result = work();
             drop(done);
             (result, watch.join().unwrap_or(false))
         });
-        if late { Err(format!("not answered within {} s", limit.as_secs_f32()).into()) } else { result }
+        if timed_out { Err(format!("not answered within {} s", limit.as_secs_f32()).into()) } else { result }
     }
 
     /// Adds the last line on standard error to the error.

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_ours_must_work() {
+    fn errors_of_own_targets_are_faults() {
         let check = |target: &str, error: Option<&str>, expect: bool| {
             let row = Row { error: error.map(str::to_owned), ..Row::empty("http".into(), target.into()) };
             assert_eq!(row.is_fault(), expect, "{target} {error:?}");

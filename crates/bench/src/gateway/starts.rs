@@ -23,10 +23,10 @@ const SLOW_START_MS: u64 = 300;
 /// The pause before a gateway's memory is read.
 const SETTLE: Duration = Duration::from_millis(300);
 /// The time after which a target gets no further runs; earlier ones count.
-const ENOUGH: Duration = Duration::from_secs(5);
+const MAX_TARGET_TIME: Duration = Duration::from_secs(5);
 
 /// Returns the transport that a gateway of this kind offers when it is started.
-fn door(target: Target) -> ClientTransport {
+fn gateway_transport(target: Target) -> ClientTransport {
     match target {
         Target::CrateProxy | Target::PyProxy | Target::McpHub => ClientTransport::Http,
         _ => ClientTransport::Stdio,
@@ -54,7 +54,7 @@ impl StartedTarget {
     /// Runs once more, unless it has failed or has taken long enough.
     fn again(&mut self, run: impl FnOnce() -> Result<(Duration, Option<f64>), Failure>) {
         let Ok(times) = &mut self.times else { return };
-        if times.iter().sum::<Duration>() > ENOUGH {
+        if times.iter().sum::<Duration>() > MAX_TARGET_TIME {
             return;
         }
         match run() {
@@ -67,7 +67,7 @@ impl StartedTarget {
     }
 }
 
-fn tell(path: &str, all: Vec<StartedTarget>, report: &mut Report) {
+fn report_starts(path: &str, all: Vec<StartedTarget>, report: &mut Report) {
     let mut base = None;
     for started in all {
         let target = format!("{}{}", started.target.name(), started.label);
@@ -120,7 +120,7 @@ pub(super) fn starts(fixture: &Fixture<'_>, targets: &[Target], report: &mut Rep
                 }
             }
         }
-        tell(&path, all, report);
+        report_starts(&path, all, report);
     }
 }
 
@@ -131,7 +131,7 @@ fn through(
     home: &str,
 ) -> Result<(Duration, Option<f64>), Failure> {
     let started = Instant::now();
-    let mut lane = fixture.open(target, door(target), servers, home)?;
+    let mut lane = fixture.open(target, gateway_transport(target), servers, home)?;
     lane.front.listed("echo", servers.len())?;
     let time = started.elapsed();
     std::thread::sleep(SETTLE);
@@ -172,7 +172,7 @@ pub(super) fn lazy(fixture: &Fixture<'_>, targets: &[Target], report: &mut Repor
             }
         }
     }
-    tell(BenchPart::Lazy.name(), all, report);
+    report_starts(BenchPart::Lazy.name(), all, report);
 }
 
 /// Times one call: directly from `exec` on, through a running gateway only the call.
@@ -201,8 +201,12 @@ pub(super) fn memory(fixture: &Fixture<'_>, targets: &[Target], report: &mut Rep
     let mut all: Vec<StartedTarget> = targets.iter().map(|target| StartedTarget::of(*target, "")).collect();
     for started in &mut all {
         let target = started.target;
-        let opened =
-            fixture.open(target, door(target), std::slice::from_ref(&server), &format!("memory-{}", target.name()));
+        let opened = fixture.open(
+            target,
+            gateway_transport(target),
+            std::slice::from_ref(&server),
+            &format!("memory-{}", target.name()),
+        );
         let listed = opened.and_then(|mut lane| {
             lane.front.listed("many_", TOOLS)?;
             let call = lane.echo(EchoTool::Testkit, &server)?;
@@ -222,7 +226,7 @@ pub(super) fn memory(fixture: &Fixture<'_>, targets: &[Target], report: &mut Rep
         std::thread::sleep(SETTLE);
         started.rss_mb = lane.rss_mb();
     }
-    tell(BenchPart::Memory.name(), all, report);
+    report_starts(BenchPart::Memory.name(), all, report);
 }
 
 fn timed_list(lane: &mut Lane) -> Result<(Duration, Option<f64>), Failure> {

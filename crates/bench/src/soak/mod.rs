@@ -21,7 +21,7 @@ const LANES: usize = 8;
 /// The pause of a lane between two calls, so that the ledger keeps every call of an hour's soak.
 const REST: Duration = Duration::from_millis(20);
 /// The time for processes to end after the load.
-const GONE_WITHIN: Duration = Duration::from_secs(15);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The result of a soak.
 #[derive(Serialize)]
@@ -86,7 +86,7 @@ async fn soak(time: Duration, quiet: bool) -> Result<(Vec<Sample>, Verdict), Fai
         made.add(of_lane);
     }
     load.end().await;
-    let processes_left = watch.left_within(GONE_WITHIN).await;
+    let processes_left = watch.left_within(EXIT_TIMEOUT).await;
     load.store().flush().await?;
     let ledger = load.store().totals().await?.by_status.remove("tool").unwrap_or_default();
     let verdict = judge(time, made, ledger, &samples, processes_left);

@@ -170,13 +170,17 @@ fn remedy(profile: Profile) -> String {
 pub(crate) fn named(agent: &Agent, app: &Arc<Toolwright>) -> Result<Option<AgentConfig>, Failure> {
     let Some(name) = &agent.agent else { return Ok(None) };
     let config = app.config();
-    let found = config.agent(name).map(|agent| agent.spec.clone());
+    let found = config.agent(name).map(|agent| agent.config.clone());
     found.map(Some).ok_or_else(|| unknown(&config, name))
 }
 
 /// Returns the profile of an agent's policy, which must be chosen if there is no terminal.
-pub(crate) fn profile(agent: &Agent, spec: Option<&AgentConfig>, app: &Toolwright) -> Result<Option<Profile>, Failure> {
-    let own = spec.and_then(|spec| spec.policy);
+pub(crate) fn profile(
+    agent: &Agent,
+    config: Option<&AgentConfig>,
+    app: &Toolwright,
+) -> Result<Option<Profile>, Failure> {
+    let own = config.and_then(|config| config.policy);
     if agent.policy.or(own).is_none()
         && app.config().sections.policy.profile.is_none()
         && question_recipient(agent.ask) == AskName::Nobody
@@ -190,8 +194,8 @@ pub(crate) fn profile(agent: &Agent, spec: Option<&AgentConfig>, app: &Toolwrigh
 }
 
 /// Returns the model: given, configured, or found.
-pub(crate) async fn model(agent: &Agent, spec: Option<&AgentConfig>, app: &Toolwright) -> Result<String, Failure> {
-    chosen_model(agent.model.clone().or_else(|| spec.and_then(|spec| spec.model.clone())), app).await
+pub(crate) async fn model(agent: &Agent, config: Option<&AgentConfig>, app: &Toolwright) -> Result<String, Failure> {
+    chosen_model(agent.model.clone().or_else(|| config.and_then(|config| config.model.clone())), app).await
 }
 
 /// Returns the `given` model, or the configured one, or one that the environment offers.
@@ -321,7 +325,7 @@ impl Transcript for TranscriptFile {
 
 /// Returns the failure for an unknown agent: similar names, or why it is left out.
 pub(crate) fn unknown(config: &Config, name: &str) -> Failure {
-    let names = config.agents.iter().map(|agent| agent.spec.name.as_str());
+    let names = config.agents.iter().map(|agent| agent.config.name.as_str());
     let is_of = |problem: &&Problem| {
         let file = problem.file.as_ref().and_then(|file| file.file_stem());
         file.is_some_and(|stem| stem == name) || problem.field.starts_with(&format!("agents.{name}"))

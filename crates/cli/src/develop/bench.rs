@@ -98,7 +98,7 @@ fn only_read(args: &Bench) -> Result<(), Failure> {
         ("--out", args.out.is_some()),
         ("--fresh", args.fresh),
     ];
-    match said.iter().find(|(_, is_said)| *is_said) {
+    match said.iter().find(|(_, is_marked)| *is_marked) {
         None => Ok(()),
         Some((option, _)) => Err(Failure::usage(format!(
             "--compat alone reads its file and measures nothing, so {option} has no effect: name what is measured with \
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn concurrent_runs_all_reach_the_compat_file() {
+    fn concurrent_runs_all_write_the_compat_file() {
         let folder = tempfile::tempdir().expect("folder");
         let file = folder.path().join("compat.json");
         let row = |model: &str| Row {

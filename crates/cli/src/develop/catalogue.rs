@@ -139,9 +139,9 @@ async fn verified(global: &GlobalOptions, args: &Verify) -> CommandResult {
     }
     let bytes = match url::Url::parse(&args.source) {
         Ok(url) if url.scheme().starts_with("http") => {
-            let spec = CatalogueConfig { max_bytes: MAX_BYTES, ..CatalogueConfig::new("", url, keys.clone()) };
-            let client = HttpClient::new(spec.address.clone(), HttpOptions::default());
-            fetch(&client, &spec).await.map_err(Failure::failed)?
+            let config = CatalogueConfig { max_bytes: MAX_BYTES, ..CatalogueConfig::new("", url, keys.clone()) };
+            let client = HttpClient::new(config.address.clone(), HttpOptions::default());
+            fetch(&client, &config).await.map_err(Failure::failed)?
         }
         _ => read(Path::new(&args.source)).map_err(|error| Failure::usage(format!("{}: {error}", args.source)))?,
     };

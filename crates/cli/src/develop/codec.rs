@@ -307,7 +307,7 @@ pub(crate) fn validate_configuration(global: &GlobalOptions) -> CommandResult {
     let mut config = read(global)?;
     config.problems.extend(config.unsigned_webhooks(&variable));
     let valid = config.problems.iter().all(|problem| problem.severity == Severity::Warning);
-    let agents: Vec<&str> = config.agents.iter().map(|agent| agent.spec.name.as_str()).collect();
+    let agents: Vec<&str> = config.agents.iter().map(|agent| agent.config.name.as_str()).collect();
     let problems = &config.problems;
     print_json(&json!({"valid": valid, "files": config.files, "agents": agents, "problems": problems}))?;
     Ok(if valid { Exit::Ok } else { Exit::Failed })

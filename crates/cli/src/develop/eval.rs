@@ -164,14 +164,14 @@ async fn tokens(global: &GlobalOptions, args: &TokensArgs) -> CommandResult {
         spent.push((exposure, playback.play(exposure).await));
     }
     if global.json {
-        print_json(&spent_json(&playback, &spent))?;
+        print_json(&token_costs_json(&playback, &spent))?;
     } else {
-        print_spent(&playback, &spent)?;
+        print_token_costs(&playback, &spent)?;
     }
     Ok(if spent.iter().all(|(_, spent)| spent.is_ok()) { Exit::Ok } else { Exit::Failed })
 }
 
-fn spent_json(playback: &Playback, spent: &[(Exposure, Result<TokensSpent, String>)]) -> Value {
+fn token_costs_json(playback: &Playback, spent: &[(Exposure, Result<TokensSpent, String>)]) -> Value {
     let of = |spent: &Result<TokensSpent, String>| match spent {
         Ok(TokensSpent { definitions, results }) => {
             json!({"definition_tokens": definitions, "result_tokens": results, "total": definitions + results})
@@ -186,7 +186,7 @@ fn spent_json(playback: &Playback, spent: &[(Exposure, Result<TokensSpent, Strin
     })
 }
 
-fn print_spent(playback: &Playback, spent: &[(Exposure, Result<TokensSpent, String>)]) -> std::io::Result<()> {
+fn print_token_costs(playback: &Playback, spent: &[(Exposure, Result<TokensSpent, String>)]) -> std::io::Result<()> {
     let (tools, steps) = (playback.tools(), playback.steps());
     print_text(&format!("{tools} tools, {steps} steps; estimated tokens of all requests"))?;
     let mut table = Table::new(["exposure", "definitions>", "results>", "total>"]);

@@ -84,9 +84,9 @@ async fn run(global: &GlobalOptions, command: &ApprovalsCommand, app: &Toolwrigh
     let inbox = app.inbox();
     match command {
         ApprovalsCommand::Ls { standing: true, .. } => {
-            let standing = app.approvals().standing(LISTED).await?;
+            let standing = app.approvals().list_standing(LISTED).await?;
             let mut table = Table::new(["id", "tool", "in"]);
-            standing.iter().for_each(|standing| add_standing(&mut table, standing));
+            standing.iter().for_each(|standing| add_approval_row(&mut table, standing));
             let rows = standing.iter().map(|standing| json!(standing)).collect();
             print_list(global.json, rows, &table, "nothing was approved for always")
         }
@@ -287,7 +287,7 @@ fn question_lines(question: &Question) -> String {
     format!("{}\n{}", one_line(&request.arguments.to_string(), shown), styled(DIM, reason))
 }
 
-fn add_standing(table: &mut Table, standing: &StandingApproval) {
+fn add_approval_row(table: &mut Table, standing: &StandingApproval) {
     let covers = match (&standing.arguments, &standing.asker) {
         (Some(arguments), _) => one_line(&arguments.to_string(), SHOWN),
         (None, Some(asker)) => format!("whatever {} asks", one_line(asker, SHOWN)),

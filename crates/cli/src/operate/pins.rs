@@ -128,8 +128,8 @@ impl ConfiguredPins {
 /// Removes the sources with pinned definitions from a configuration, and returns them.
 fn take_sources(config: &mut Config) -> Vec<PinSource> {
     let servers = config.servers.drain(..).map(|server| (server.namespace, server.defined_in));
-    let documents = config.openapi.drain(..).map(|spec| (spec.name, spec.defined_in));
-    let catalogues = config.catalogues.drain(..).map(|spec| (spec.namespace, spec.defined_in));
+    let documents = config.openapi.drain(..).map(|entry| (entry.name, entry.defined_in));
+    let catalogues = config.catalogues.drain(..).map(|entry| (entry.namespace, entry.defined_in));
     let sources = servers.chain(documents).chain(catalogues);
     sources.map(|(provider, scope)| PinSource { provider, scope }).collect()
 }

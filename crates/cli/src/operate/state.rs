@@ -12,7 +12,7 @@ use toolwright::runtime::RunVariables;
 
 use crate::app::{GlobalOptions, open};
 use crate::exit::{CommandResult, Exit, Failure};
-use crate::terminal::screen::{print_drawn, print_json, sanitize};
+use crate::terminal::screen::{print_json, print_unwrapped, sanitize};
 use crate::terminal::table::{Table, name, print_list};
 
 #[derive(Debug, Subcommand)]
@@ -94,7 +94,7 @@ async fn answer(global: &GlobalOptions, command: &StateCommand, app: &Toolwright
                 return Err(Failure::not_found(format!("{} keeps nothing at {wanted}", session.as_str())));
             };
             match value {
-                Value::String(text) if !global.json => print_drawn(&sanitize(&text))?,
+                Value::String(text) if !global.json => print_unwrapped(&sanitize(&text))?,
                 value => print_json(&value)?,
             }
             Ok(Exit::Ok)

@@ -28,7 +28,7 @@ const NOTE: usize = 160;
 /// The number of characters of a bar.
 const BAR: usize = 20;
 /// The polling interval of `--follow`.
-const LOOK: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The text of `--help` about the JSON form.
 pub(crate) const JSON_FORM: &str = "\
@@ -103,7 +103,7 @@ pub(crate) async fn command(global: &GlobalOptions, args: &TraceArgs) -> Command
             return Ok(Exit::Ok);
         }
         tokio::select! {
-            () = tokio::time::sleep(LOOK) => {}
+            () = tokio::time::sleep(POLL_INTERVAL) => {}
             _ = tokio::signal::ctrl_c() => return Ok(Exit::Ok),
         }
     }
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_sent_makes_no_cost_known() {
+    fn unsent_requests_leave_the_cost_unknown() {
         for (usd, open, expect) in [
             (None, 0, None),
             (None, 1, None),

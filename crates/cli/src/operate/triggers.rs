@@ -24,7 +24,7 @@ const NUMBERS: [&str; 2] = ["every", "hourly_at"];
 const LISTS: [&str; 2] = ["globs", "secret_env"];
 
 /// Most similar ids that the error for an unknown id names.
-const NEAR: usize = 3;
+const MAX_SUGGESTIONS: usize = 3;
 
 /// The processes that install the triggers of the configuration.
 const INSTALLS: &str = "`toolwright serve` and `toolwright chat` do that when they start";
@@ -296,7 +296,7 @@ async fn not_found(app: &Toolwright, what: &str, id: &str) -> Failure {
     if near.is_empty() {
         near.extend(nearest(id, ids()));
     }
-    let near: Vec<String> = near.into_iter().take(NEAR).map(|id| format!("`{id}`")).collect();
+    let near: Vec<String> = near.into_iter().take(MAX_SUGGESTIONS).map(|id| format!("`{id}`")).collect();
     let remedy = match near.is_empty() {
         true => "`toolwright triggers ls --all` lists them".to_owned(),
         false => format!("did you mean {}?", near.join(" or ")),

@@ -62,7 +62,7 @@ pub(crate) async fn command(global: &GlobalOptions, args: &DemoArgs) -> CommandR
     let printer = StoryPrinter {
         to_stderr: global.json,
         screen: Arc::clone(&terminal.screen),
-        unsaid: String::new(),
+        unprinted: String::new(),
         usage: Usage::default(),
         cost: 0.0,
     };
@@ -80,10 +80,10 @@ pub(crate) async fn command(global: &GlobalOptions, args: &DemoArgs) -> CommandR
     let id = "demo";
     let agent = app.agent(MODEL).id(id).task(TASK).policy(Profile::Ask).exposure(Some(Exposure::Pick));
     let (stop, stopped) = oneshot::channel();
-    let story = tokio::spawn(printer.follow(EventStream::new(app.events().subscribe(), stopped)));
+    let events_shown = tokio::spawn(printer.follow(EventStream::new(app.events().subscribe(), stopped)));
     let report = agent.shared_approver(approver).cancel(cancel).run().await;
     let _ = stop.send(());
-    let printer = story.await;
+    let printer = events_shown.await;
     app.shut_down().await;
     let report = report.map_err(failed)?;
     if let Ok(printer) = printer {
@@ -132,7 +132,7 @@ struct StoryPrinter {
     to_stderr: bool,
     screen: Arc<Screen>,
     /// The model's text that has not been printed, because it arrives in pieces.
-    unsaid: String,
+    unprinted: String,
     usage: Usage,
     cost: f64,
 }
@@ -171,9 +171,9 @@ impl StoryPrinter {
                     self.print(format_args!("  {}", styled(DIM, one_line(&shown.join(", "), COLUMNS - 3))));
                 }
             }
-            Event::ModelText { text, .. } => self.unsaid.push_str(text),
+            Event::ModelText { text, .. } => self.unprinted.push_str(text),
             Event::ModelFinished { usage, cost_usd, .. } => {
-                let said = std::mem::take(&mut self.unsaid);
+                let said = std::mem::take(&mut self.unprinted);
                 self.print(format_args!("  {}", said.replace('\n', "\n  ")));
                 self.usage.add(*usage);
                 self.cost += cost_usd.unwrap_or_default();

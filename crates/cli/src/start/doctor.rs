@@ -105,7 +105,7 @@ pub(crate) async fn command(global: &GlobalOptions) -> CommandResult {
     findings.extend(taken_port(&settings.sections.server.http).await);
     let warnings = warnings(&settings, logged, &probes, &findings);
     let (tools, left_out) = (snapshot.list().len(), left_out(&snapshot, usize::MAX));
-    let listed = listed_otherwise(&settings, &snapshot);
+    let listed = tools_listed_differently(&settings, &snapshot);
     let diagnosis = Diagnosis { findings, warnings, models, default_model, tools, left_out, listed };
     report(global, &settings, &problems, &probes, &diagnosis)
 }
@@ -119,11 +119,11 @@ async fn idle_triggers(app: &Toolwright) -> Vec<String> {
     };
     let mut all: Vec<String> = installed.iter().filter_map(issue).collect();
     all.extend(app.unsigned_webhooks().await);
-    all.extend(unrun_triggers(app, &installed).await);
+    all.extend(triggers_without_runner(app, &installed).await);
     all
 }
 
-async fn unrun_triggers(app: &Toolwright, installed: &[Trigger]) -> Option<String> {
+async fn triggers_without_runner(app: &Toolwright, installed: &[Trigger]) -> Option<String> {
     let written = app.configured_triggers().len();
     let count = installed.iter().filter(|trigger| trigger.creator != Creator::Configuration).count() + written;
     if count == 0 || app.triggers().has_runner().await.ok()? {
@@ -134,7 +134,7 @@ async fn unrun_triggers(app: &Toolwright, installed: &[Trigger]) -> Option<Strin
 }
 
 /// Returns the tools whose schemas some address lists in another form than their sources.
-fn listed_otherwise(settings: &Config, snapshot: &Snapshot) -> Vec<(String, Vec<Loss>)> {
+fn tools_listed_differently(settings: &Config, snapshot: &Snapshot) -> Vec<(String, Vec<Loss>)> {
     let of_views = settings.sections.views.values().filter_map(|view| view.schemas);
     if of_views.chain([settings.sections.server.schemas]).all(|form| form == ListedSchemas::Raw) {
         return Vec::new();
@@ -234,7 +234,7 @@ fn warnings(settings: &Config, logged: Vec<String>, probes: &[ProviderProbe], fi
 
 /// Returns how a tool's definition contradicts itself: examples that its schema rejects, required arguments without a
 /// description. Only for tools in the configuration.
-fn broken_promises(entry: &Entry) -> Vec<String> {
+fn contradictions(entry: &Entry) -> Vec<String> {
     let (Ok(Some(schema)), true) =
         (entry.tool.schema(), matches!(entry.provider.kind(), ProviderKind::Rest | ProviderKind::Llm))
     else {
@@ -278,7 +278,7 @@ fn findings_of(settings: &Config, snapshot: &Snapshot) -> Vec<String> {
                 entry.wire_name
             ));
         }
-        all.extend(broken_promises(entry));
+        all.extend(contradictions(entry));
     }
     let contract = |tool: &str| snapshot.get(tool).map(|entry| entry.tool.hash().to_hex());
     for (tool, model) in settings.compat.written.stale(&contract).take(MAX_STALE) {
@@ -368,7 +368,7 @@ fn report(
         )?;
         return Ok(exit);
     }
-    let mut lines = files_in_words(settings);
+    let mut lines = describe_files(settings);
     lines.push(format!("workspace root {}, state in {}", settings.root.display(), settings.state_dir.display()));
     for problem in problems {
         let style = if problem.severity == Severity::Warning { WARN } else { BAD };
@@ -425,7 +425,7 @@ fn report(
 }
 
 /// Returns the files that were read, and existing ones that could not be.
-fn files_in_words(settings: &Config) -> Vec<String> {
+fn describe_files(settings: &Config) -> Vec<String> {
     let there = settings.candidates.iter().map(|layer| &layer.path).filter(|path| path.is_file());
     let unread = there.filter(|path| !settings.files.contains(path)).map(|file| {
         let is_left_out = |judged: &ProjectTrust| judged.file == *file && judged.in_force.is_none();

@@ -28,7 +28,7 @@ pub(super) struct ModelProbe {
 }
 
 impl ModelProbe {
-    fn is_well(&self) -> bool {
+    fn is_healthy(&self) -> bool {
         self.models.is_ok() || !self.is_configured
     }
 
@@ -44,7 +44,7 @@ impl ModelProbe {
             "url": self.base_url,
             "key": self.has_key,
             "configured": self.is_configured,
-            "ok": self.is_well(),
+            "ok": self.is_healthy(),
             "models": self.models.as_ref().ok(),
             "error": self.models.as_ref().err(),
         })

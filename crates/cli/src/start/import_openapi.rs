@@ -24,17 +24,17 @@ pub(crate) async fn command(global: &GlobalOptions, import: &Import) -> CommandR
     };
     let options = &import.document;
     let origin = Origin::from(document.to_owned()).within(&cwd()?);
-    let mut spec = OpenApiConfig::new("", origin.clone());
-    spec.base_url.clone_from(&options.base_url);
-    spec.filter = Filter { tags: options.tag.clone(), methods: options.method.clone(), ..Filter::default() };
-    spec.group_by = if options.group_by_tag { GroupBy::Tag } else { GroupBy::None };
+    let mut api_config = OpenApiConfig::new("", origin.clone());
+    api_config.base_url.clone_from(&options.base_url);
+    api_config.filter = Filter { tags: options.tag.clone(), methods: options.method.clone(), ..Filter::default() };
+    api_config.group_by = if options.group_by_tag { GroupBy::Tag } else { GroupBy::None };
     let config = read(global)?;
     let named = options.prefix.clone().unwrap_or_else(|| name_of(&origin));
     if let Some(problem) = config.unusable_for_document(&named) {
         return Err(Failure::usage(format!("{problem}; choose another with --prefix")));
     }
-    spec.address = config.sections.web.address;
-    let client = HttpClient::new(spec.address.clone(), HttpOptions::default());
+    api_config.address = config.sections.web.address;
+    let client = HttpClient::new(api_config.address.clone(), HttpOptions::default());
     let failed = |error: OpenApiError| {
         let remedy = match &error {
             OpenApiError::Unfetchable { .. } => "; web.allowed_hosts opens a host that is not public",
@@ -42,9 +42,9 @@ pub(crate) async fn command(global: &GlobalOptions, import: &Import) -> CommandR
         };
         Failure::usage(format!("{document}: {error}{remedy}"))
     };
-    let fetched = openapi::text(&spec, &client).await.map_err(failed)?;
-    spec.name.clone_from(&named);
-    let found = openapi::import(&spec, &fetched.text, fetched.origin).map_err(failed)?;
+    let fetched = openapi::text(&api_config, &client).await.map_err(failed)?;
+    api_config.name.clone_from(&named);
+    let found = openapi::import(&api_config, &fetched.text, fetched.origin).map_err(failed)?;
     let path = target(global, import.target.user)?;
     let is_written = !import.dry_run && !found.tools.is_empty();
     if is_written {

@@ -88,7 +88,7 @@ impl Console {
     }
 
     /// Discards input typed before the next question.
-    pub(crate) async fn forget_typed_ahead(&self) {
+    pub(crate) async fn discard_typed_ahead(&self) {
         if let Some(reader) = self.reader.lock().await.as_mut()
             && reader.lines.try_recv().is_ok()
         {

@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_come_out_as_the_whole_does() {
+    fn chunked_redaction_equals_whole_redaction() {
         let text = "One *two*.\n\n```\na\n\nb\n```\n\n1. x\n\n   more\n\n2. y\n\nEnd";
         let mut whole = Markdown::new(40);
         let mut expect = whole.push(text);

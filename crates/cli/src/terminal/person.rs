@@ -59,7 +59,7 @@ impl Terminal {
 
     /// Returns whether the person agrees; `None` at the end of the input.
     async fn agrees(&self, question: &str) -> Option<bool> {
-        self.console.forget_typed_ahead().await;
+        self.console.discard_typed_ahead().await;
         loop {
             match self.console.ask(question).await?.trim().to_lowercase().as_str() {
                 "y" | "yes" => return Some(true),
@@ -88,7 +88,7 @@ impl Approver for Terminal {
         let shown: String = arguments.chars().take(MAX_ARGUMENTS).collect();
         let cut = arguments.chars().count() - shown.chars().count();
         say(format_args!("\n{} {}", styled(WARN, "May this run?"), styled(BOLD, self.screen.name(&request.tool))));
-        say(format_args!("  it {}; asked because {}", effects_in_words(request.effects), sanitize(&request.reason)));
+        say(format_args!("  it {}; asked because {}", describe_effects(request.effects), sanitize(&request.reason)));
         if let Some(path) = request.agent_path() {
             say(format_args!("  called by {}", sanitize(&path)));
         }
@@ -110,7 +110,7 @@ impl Approver for Terminal {
             AlwaysScope::ThisCall => "exactly these arguments".to_owned(),
         };
         let question = format!("[y]es, [n]o, [s]kip, [a]lways for {covered} in this session: ");
-        self.console.forget_typed_ahead().await;
+        self.console.discard_typed_ahead().await;
         loop {
             let Some(answer) = self.console.ask(&question).await else {
                 return ApprovalDecision::Deny { reason: "the input ended before anybody answered".into() };
@@ -216,7 +216,7 @@ pub(crate) fn asked_for(form: &FormQuestion) -> String {
 }
 
 /// Describes effects.
-pub(crate) fn effects_in_words(effects: Effects) -> String {
+pub(crate) fn describe_effects(effects: Effects) -> String {
     let mut words = Vec::new();
     words.push(match (effects.read_only, effects.destructive) {
         (true, _) => "only reads",

@@ -118,11 +118,11 @@ pub(crate) fn styled(style: Style, text: impl std::fmt::Display) -> String {
 
 /// Prints text on standard output, wrapped for a terminal, and a line feed.
 pub(crate) fn print_text(text: &str) -> std::io::Result<()> {
-    print_drawn(&wrapped(&redacted(text), columns()))
+    print_unwrapped(&wrapped(&redacted(text), columns()))
 }
 
 /// Like [`print_text`], for lines that must not be wrapped.
-pub(crate) fn print_drawn(text: &str) -> std::io::Result<()> {
+pub(crate) fn print_unwrapped(text: &str) -> std::io::Result<()> {
     clear_status();
     writeln!(stdout(), "{}", redacted(text))
 }

@@ -5,14 +5,14 @@ use serde_json::Value;
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 use crate::exit::{CommandResult, Exit};
-use crate::terminal::screen::{BOLD, DIM, columns, one_line, print_drawn, print_json, say, styled, wrapped};
+use crate::terminal::screen::{BOLD, DIM, columns, one_line, print_json, print_unwrapped, say, styled, wrapped};
 
 /// The most characters of a cell.
 const MAX_CELL: usize = 10_000;
 /// The least width of a shortened column.
 const LEAST: usize = 8;
 /// The width of the last column below which other columns are shortened first.
-const LEAST_LAST: usize = 24;
+const MIN_LAST_WIDTH: usize = 24;
 const GAP: usize = 2;
 
 /// One cell: a text in a style.
@@ -67,7 +67,7 @@ impl Table {
 
     /// Prints it on standard output: cut to the terminal, or whole without one.
     pub(crate) fn print(&self) -> std::io::Result<()> {
-        print_drawn(&self.draw(columns()))
+        print_unwrapped(&self.draw(columns()))
     }
 
     /// Returns the lines, at most `width` columns wide. If that is too narrow for the columns, each row becomes a
@@ -138,7 +138,7 @@ fn fit(widths: &mut [usize], width: usize) -> bool {
     let over =
         |widths: &[usize]| (widths.iter().sum::<usize>() + GAP * widths.len().saturating_sub(1)).saturating_sub(width);
     if let Some(last) = widths.len().checked_sub(1) {
-        let least = LEAST_LAST.min(widths[last]);
+        let least = MIN_LAST_WIDTH.min(widths[last]);
         widths[last] = widths[last].saturating_sub(over(widths)).max(least);
     }
     while over(widths) > 0 {

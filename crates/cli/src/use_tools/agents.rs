@@ -57,16 +57,16 @@ pub(crate) fn command(global: &GlobalOptions, command: &AgentsCommand) -> Comman
 
 fn list(global: &GlobalOptions, config: &Config) -> CommandResult {
     let mut table = Table::new(["agent", "model", "tools", "description"]);
-    for AgentEntry { spec, .. } in &config.agents {
-        let tools = spec.tools.as_ref().map_or_else(|| "all".to_owned(), |tools| tools.join(", "));
-        let model = spec.model.as_deref().unwrap_or("default");
-        table.row([name(&spec.name), model.into(), tools.into(), (&spec.description).into()]);
+    for AgentEntry { config: agent_config, .. } in &config.agents {
+        let tools = agent_config.tools.as_ref().map_or_else(|| "all".to_owned(), |tools| tools.join(", "));
+        let model = agent_config.model.as_deref().unwrap_or("default");
+        table.row([name(&agent_config.name), model.into(), tools.into(), (&agent_config.description).into()]);
     }
     let values = config.agents.iter().map(|agent| {
-        let spec = &agent.spec;
-        let mut value = json!({"name": spec.name, "description": spec.description});
-        value["model"] = json!(spec.model);
-        value["tools"] = json!(spec.tools);
+        let agent_config = &agent.config;
+        let mut value = json!({"name": agent_config.name, "description": agent_config.description});
+        value["model"] = json!(agent_config.model);
+        value["tools"] = json!(agent_config.tools);
         place(agent, &mut value);
         value
     });
@@ -80,27 +80,27 @@ fn place(agent: &AgentEntry, value: &mut Value) {
 
 fn show(global: &GlobalOptions, config: &Config, name: &str) -> CommandResult {
     let Some(agent) = config.agent(name) else { return Err(unknown(config, name)) };
-    let spec = &agent.spec;
+    let agent_config = &agent.config;
     if global.json {
-        let mut value = json!(spec);
+        let mut value = json!(agent_config);
         place(agent, &mut value);
         print_json(&value)?;
         return Ok(Exit::Ok);
     }
     let at = format!("{}:{}", agent.at.file.display(), agent.at.line);
-    let mut text = format!("{}  {}\n", styled(BOLD, &spec.name), styled(DIM, sanitize(&at)));
-    if !spec.description.is_empty() {
-        let _ = writeln!(text, "{}", sanitize(spec.description.trim()));
+    let mut text = format!("{}  {}\n", styled(BOLD, &agent_config.name), styled(DIM, sanitize(&at)));
+    if !agent_config.description.is_empty() {
+        let _ = writeln!(text, "{}", sanitize(agent_config.description.trim()));
     }
     let mut line = |key: &str, value: Option<String>| {
         if let Some(value) = value.filter(|value| !value.is_empty()) {
             let _ = writeln!(text, "{key}: {}", sanitize(&value));
         }
     };
-    line("model", spec.model.clone().or_else(|| Some("default".to_owned())));
-    line("tools", Some(spec.tools.as_ref().map_or_else(|| "all".to_owned(), |tools| tools.join(", "))));
-    line("not", Some(spec.disallowed_tools.join(", ")));
-    let limits = &spec.limits;
+    line("model", agent_config.model.clone().or_else(|| Some("default".to_owned())));
+    line("tools", Some(agent_config.tools.as_ref().map_or_else(|| "all".to_owned(), |tools| tools.join(", "))));
+    line("not", Some(agent_config.disallowed_tools.join(", ")));
+    let limits = &agent_config.limits;
     let limits = [
         limits.turns.map(|n| format!("{n} turns")),
         limits.calls.map(|n| format!("{n} calls")),
@@ -112,25 +112,31 @@ fn show(global: &GlobalOptions, config: &Config, name: &str) -> CommandResult {
         limits.agents.map(|n| format!("{n} agents")),
     ];
     line("limits", Some(limits.into_iter().flatten().collect::<Vec<_>>().join(", ")));
-    line("policy", spec.policy.map(|profile| profile.as_str().to_owned()));
-    line("never", Some(spec.rules.iter().filter_map(|rule| rule.reason.clone()).collect::<Vec<_>>().join("; ")));
-    let destinations = spec.router.destinations.iter().map(|to| to.agent.as_str());
+    line("policy", agent_config.policy.map(|profile| profile.as_str().to_owned()));
+    line(
+        "never",
+        Some(agent_config.rules.iter().filter_map(|rule| rule.reason.clone()).collect::<Vec<_>>().join("; ")),
+    );
+    let destinations = agent_config.router.destinations.iter().map(|to| to.agent.as_str());
     line("hands over to", Some(destinations.collect::<Vec<_>>().join(", ")));
-    line("started by", Some(triggers(spec).join("; ")));
-    line("in the background", spec.background.then(|| "always".to_owned()));
-    line("references", spec.foreign_references.then(|| "also in arguments for tools of other servers".to_owned()));
-    line("report", spec.output_schema.as_ref().map(|schema| Value::Object(schema.clone()).to_string()));
+    line("started by", Some(triggers(agent_config).join("; ")));
+    line("in the background", agent_config.background.then(|| "always".to_owned()));
+    line(
+        "references",
+        agent_config.foreign_references.then(|| "also in arguments for tools of other servers".to_owned()),
+    );
+    line("report", agent_config.output_schema.as_ref().map(|schema| Value::Object(schema.clone()).to_string()));
     print_text(text.trim_end())?;
-    if !spec.prompt.is_empty() {
-        print_text(&format!("\n{}", sanitize(&spec.prompt)))?;
+    if !agent_config.prompt.is_empty() {
+        print_text(&format!("\n{}", sanitize(&agent_config.prompt)))?;
     }
     Ok(Exit::Ok)
 }
 
 /// Returns the triggers that start an agent.
-fn triggers(spec: &AgentConfig) -> Vec<String> {
+fn triggers(agent_config: &AgentConfig) -> Vec<String> {
     let read = |written: &serde_json::Map<String, Value>| serde_json::from_value(written.clone().into()).ok();
-    spec.triggers.iter().filter_map(read).map(|trigger: TriggerConfig| trigger.describe()).collect()
+    agent_config.triggers.iter().filter_map(read).map(|trigger: TriggerConfig| trigger.describe()).collect()
 }
 
 /// The front matter of a new agent's file.

@@ -58,7 +58,7 @@ impl Batches<'_> {
             if self.task.is_none() && !self.load(&mut conversation, batch).await? {
                 break;
             }
-            let is_full = conversation.spec().input.instances.len() == MAX_INSTANCES;
+            let is_full = conversation.config().input.instances.len() == MAX_INSTANCES;
             let exit = self.run_one(&self.id_of(batch), conversation).await?;
             if exit != Exit::Ok {
                 whole = exit;
@@ -120,9 +120,9 @@ impl Batches<'_> {
         if conversation.state().is_some_and(RunState::is_over) {
             say(styled(DIM, format_args!("{id} has ended; this is its report")));
         } else {
-            let spec = conversation.spec();
-            let tools = app.catalogue().snapshot().list().iter().filter(|entry| spec.has_tool(entry)).count();
-            let model = &spec.model;
+            let config = conversation.config();
+            let tools = app.catalogue().snapshot().list().iter().filter(|entry| config.has_tool(entry)).count();
+            let model = &config.model;
             say(styled(
                 DIM,
                 format_args!(
@@ -153,7 +153,7 @@ impl Batches<'_> {
             let faults: Vec<String> = plan.check.errors.iter().map(|fault| sanitize(&fault.to_string())).collect();
             return Err(Failure::failed(format!("the model wrote no plan that can run:\n{}", faults.join("\n"))));
         }
-        if conversation.spec().dispatch == Dispatch::Manual {
+        if conversation.config().dispatch == Dispatch::Manual {
             return Ok(());
         }
         let asks = self.profile.is_none() && question_recipient(self.run.agent.ask) == AskName::Terminal;

@@ -40,7 +40,7 @@ pub(crate) const LIST_WAIT: Duration = Duration::from_secs(60);
 /// The most characters of the last line of a failed tool's output in its error.
 const MAX_LAST: usize = 300;
 /// The number of characters by which a message is recognised.
-const TELLING: usize = 80;
+const MESSAGE_PREFIX_LENGTH: usize = 80;
 
 #[derive(Debug, Args)]
 pub(crate) struct Call {
@@ -288,7 +288,7 @@ fn ending(output: &str) -> String {
 
 /// Returns whether the message repeats the output. Long messages are cut in the middle, so the beginning is compared.
 fn repeats(output: &str, message: &str) -> bool {
-    let end = message.char_indices().nth(TELLING).map_or(message.len(), |(at, _)| at);
+    let end = message.char_indices().nth(MESSAGE_PREFIX_LENGTH).map_or(message.len(), |(at, _)| at);
     output.contains(&message[..end])
 }
 

@@ -97,9 +97,9 @@ pub(crate) async fn chat(global: &GlobalOptions, chat: &Chat) -> CommandResult {
     record(&app, &chat.agent.record)?;
     app.offer_llm_tools().await;
     app.catalogue().offer_extraction(true).await;
-    let spec = named(&chat.agent, &app)?;
-    let profile = profile(&chat.agent, spec.as_ref(), &app)?;
-    let model = model(&chat.agent, spec.as_ref(), &app).await?;
+    let config = named(&chat.agent, &app)?;
+    let profile = profile(&chat.agent, config.as_ref(), &app)?;
+    let model = model(&chat.agent, config.as_ref(), &app).await?;
     wait_for(&app, WaitFor::Unlisted, LIST_WAIT).await;
     let id = format!("chat-{}", uuid::Uuid::new_v4());
     let terminal = Terminal::new(&app);
@@ -110,7 +110,7 @@ pub(crate) async fn chat(global: &GlobalOptions, chat: &Chat) -> CommandResult {
     app.recover_jobs_of(conversation.session().clone());
     let triggers = app.run_triggers().await;
     let reloading = tokio::spawn(watch_configuration(Arc::clone(&app), |reloaded| say_reload(&reloaded)));
-    if conversation.spec().dispatch == Dispatch::Manual {
+    if conversation.config().dispatch == Dispatch::Manual {
         return Err(Failure::usage(
             "chat cannot hold calls for --resume: use --dispatch turn-end or streaming, and --policy ask to be asked",
         ));
@@ -118,7 +118,7 @@ pub(crate) async fn chat(global: &GlobalOptions, chat: &Chat) -> CommandResult {
     background_on_sigquit(&app, conversation.session());
     let groups = app.config().sections.defaults.groups.then(|| app.drive_groups());
     if is_interactive() {
-        say(styled(DIM, format_args!("{}; /help lists what you can type, Ctrl-D ends", conversation.spec().model)));
+        say(styled(DIM, format_args!("{}; /help lists what you can type, Ctrl-D ends", conversation.config().model)));
     }
     let (mut status, mut total) = (Exit::Ok, ChatTotals::default());
     let prompt = if is_interactive() { "> " } else { "" };

@@ -39,11 +39,11 @@ pub(crate) async fn command(global: &GlobalOptions, command: &PromptCommand) -> 
     let PromptCommand::Show(show) = command;
     let app = open(global).await?;
     let config = app.config();
-    let spec = match &show.agent {
-        Some(name) => Some(config.agent(name).ok_or_else(|| unknown(&config, name))?.spec.clone()),
+    let agent_config = match &show.agent {
+        Some(name) => Some(config.agent(name).ok_or_else(|| unknown(&config, name))?.config.clone()),
         None => None,
     };
-    let named = show.model.clone().or(spec.and_then(|spec| spec.model));
+    let named = show.model.clone().or(agent_config.and_then(|agent_config| agent_config.model));
     // Nothing is sent, so no key is needed.
     let is_known = |model: &String| app.models().endpoints().known(model).is_ok();
     let model = match named.clone().or_else(|| config.sections.models.default.clone()).filter(is_known) {

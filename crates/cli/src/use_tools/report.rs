@@ -7,7 +7,9 @@ use crate::app::GlobalOptions;
 use crate::exit::{Exit, Failure};
 use crate::terminal::markdown::render;
 use crate::terminal::progress::{TaskCost, TextOutput, TextShown};
-use crate::terminal::screen::{BAD, DIM, WARN, columns, print_drawn, print_json, prose, sanitize, say, size, styled};
+use crate::terminal::screen::{
+    BAD, DIM, WARN, columns, print_json, print_unwrapped, prose, sanitize, say, size, styled,
+};
 
 /// Prints the report of the run `id`.
 pub(super) fn print_report(
@@ -45,8 +47,8 @@ pub(super) fn print_answer(report: &RunReport, text: TextOutput, shown: TextShow
         let answer = prose(&report.answer);
         let is_markdown = report.final_report.as_ref().is_none_or(|report| report.format == Format::Markdown);
         match columns().filter(|_| is_markdown) {
-            Some(width) => print_drawn(&render(&answer, width))?,
-            None => print_drawn(&answer)?,
+            Some(width) => print_unwrapped(&render(&answer, width))?,
+            None => print_unwrapped(&answer)?,
         }
     }
     Ok(())
@@ -63,17 +65,17 @@ pub(crate) fn with_id(report: &RunReport, id: &str) -> Value {
 const WITH_SERVE: &str = "goes on when `toolwright serve` runs";
 
 /// Describes what happened to an agent that was still working when the run ended; a detached one `goes_on` so.
-fn ended(child: &UnfinishedChild, goes_on: &str) -> String {
+fn ended(child: &UnfinishedChild, resume_hint: &str) -> String {
     let end = match child.end {
         ChildEnd::Cancelled => "was cancelled",
-        ChildEnd::Detached => goes_on,
+        ChildEnd::Detached => resume_hint,
     };
     format!("agent {} (job {}) had not ended: it {end}", sanitize(&child.agent), sanitize(&child.job))
 }
 
 /// Prints a line about a finished task, after lines about its sources, files and unfinished agents; a detached agent
 /// `goes_on` so.
-pub(super) fn summary(report: &RunReport, cost: TaskCost, goes_on: &str) {
+pub(super) fn summary(report: &RunReport, cost: TaskCost, resume_hint: &str) {
     for source in &report.sources {
         let url = source.url.as_deref().filter(|url| *url != source.title).map(|url| format!(" {url}"));
         say(format_args!("source: {}{}", sanitize(&source.title), sanitize(&url.unwrap_or_default())));
@@ -88,7 +90,7 @@ pub(super) fn summary(report: &RunReport, cost: TaskCost, goes_on: &str) {
         say(format_args!("file: {}, {}", sanitize(&file.media_type), sanitize(&at)));
     }
     for child in &report.children {
-        say(styled(WARN, ended(child, goes_on)));
+        say(styled(WARN, ended(child, resume_hint)));
     }
     let usage = report.usage;
     let figures = format!(

@@ -70,7 +70,7 @@ pub(crate) struct Run {
 
 pub(crate) async fn run(global: &GlobalOptions, run: &Run) -> CommandResult {
     let task = run.task.as_deref().map(read_task).transpose()?;
-    let report = report_spec(run)?;
+    let report = report_config(run)?;
     let inputs = match &run.input {
         Some(written) => input::run_input(written)?.batches(),
         None => vec![RunInput::default()],
@@ -80,8 +80,8 @@ pub(crate) async fn run(global: &GlobalOptions, run: &Run) -> CommandResult {
     // The run's model answers them if nothing else names one.
     app.offer_llm_tools().await;
     app.catalogue().offer_extraction(true).await;
-    let spec = named(&run.agent, &app)?;
-    let profile = profile(&run.agent, spec.as_ref(), &app)?;
+    let config = named(&run.agent, &app)?;
+    let profile = profile(&run.agent, config.as_ref(), &app)?;
     let cancel = Cancel::new();
     watch(cancel.clone(), OnSignal::Cancel);
     let id = run.resume.clone().unwrap_or_else(|| format!("run-{}", uuid::Uuid::new_v4()));
@@ -90,7 +90,7 @@ pub(crate) async fn run(global: &GlobalOptions, run: &Run) -> CommandResult {
     let session = SessionId::new(&*id);
     app.recover_jobs_of(session.clone());
     background_on_sigquit(&app, &session);
-    let chosen = if task.is_some() { model(&run.agent, spec.as_ref(), &app).await? } else { String::new() };
+    let chosen = if task.is_some() { model(&run.agent, config.as_ref(), &app).await? } else { String::new() };
     tokio::select! {
         () = wait_for(&app, WaitFor::Unlisted, LIST_WAIT) => {}
         _ = cancel.cancelled() => return Err(Failure::cancelled()),
@@ -114,7 +114,7 @@ pub(crate) async fn run(global: &GlobalOptions, run: &Run) -> CommandResult {
 }
 
 /// Returns the report that the run must end with.
-fn report_spec(run: &Run) -> Result<Option<ReportConfig>, Failure> {
+fn report_config(run: &Run) -> Result<Option<ReportConfig>, Failure> {
     let Some(file) = &run.output_schema else { return Ok(run.format.map(ReportConfig::in_format)) };
     if run.format.is_some_and(|format| format != Format::Json) {
         return Err(Failure::usage("--output-schema is for --format json, which it implies"));

@@ -24,7 +24,7 @@ use crate::app::agent::can_answer;
 use crate::app::lists::{WaitFor, say_failures, say_starting, wait_for};
 use crate::app::{GlobalOptions, files_in_force, open_config, usable};
 use crate::exit::{CommandResult, Exit, Failure};
-use crate::terminal::person::effects_in_words;
+use crate::terminal::person::describe_effects;
 use crate::terminal::screen::{BOLD, DIM, print_json, print_text, sanitize, say, say_warning, seen_json, styled};
 use crate::terminal::table::{Table, name};
 use crate::use_tools::serve::as_served;
@@ -266,7 +266,7 @@ fn filter_of(filter: &Filter) -> SearchFilter {
 fn print_one(entry: &Entry) -> std::io::Result<()> {
     let definition = entry.definition();
     print_text(&format!("{}  {}", styled(BOLD, &entry.wire_name), styled(DIM, &definition.id)))?;
-    print_text(&format!("from {} ({})", entry.provider.name(), effects_in_words(entry.effects())))?;
+    print_text(&format!("from {} ({})", entry.provider.name(), describe_effects(entry.effects())))?;
     if !definition.tags.is_empty() {
         print_text(&format!("tags: {}", sanitize(&definition.tags.join(", "))))?;
     }

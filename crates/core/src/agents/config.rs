@@ -83,7 +83,7 @@ pub struct AgentConfig {
 impl AgentConfig {
     /// The policy with this agent's rules first.
     #[must_use]
-    pub fn ruled(&self, policy: &Policy) -> Policy {
+    pub fn with_agent_rules(&self, policy: &Policy) -> Policy {
         let own = self.rules.iter().filter(|rule| rule.effect == Effect::Deny);
         Policy { rules: own.chain(&policy.rules).cloned().collect(), ..policy.clone() }
     }
@@ -263,7 +263,7 @@ mod tests {
 
     #[test]
     fn a_destination_is_a_name_or_has_settings() {
-        let spec: AgentConfig = serde_json::from_value(json!({
+        let config: AgentConfig = serde_json::from_value(json!({
             "router": {"destinations": ["billing", {"agent": "legal", "history": "user_messages", "may_return": true}]},
             "limits": {"turns": 3, "time": "5m", "cost": 0.5},
         }))
@@ -276,9 +276,9 @@ mod tests {
         };
         let full = destination("legal", History::UserMessages, true);
         let plain = destination("billing", History::All, false);
-        assert_eq!(spec.router.destinations, [plain, full]);
-        let again: AgentConfig = serde_json::from_value(json!(spec)).expect("what is written is read");
-        assert_eq!(again, spec);
+        assert_eq!(config.router.destinations, [plain, full]);
+        let again: AgentConfig = serde_json::from_value(json!(config)).expect("what is written is read");
+        assert_eq!(again, config);
     }
 
     #[test]
@@ -286,11 +286,11 @@ mod tests {
         let policy = Policy { rules: vec![Rule::allow("fs:*")], ..Policy::default() };
         let rules = vec![Rule::deny("fs:write"), Rule::allow("shell:*"), Rule::ask("web:*")];
         let agent = AgentConfig { rules, ..AgentConfig::default() };
-        assert_eq!(agent.ruled(&policy).rules, [Rule::deny("fs:write"), Rule::allow("fs:*")]);
+        assert_eq!(agent.with_agent_rules(&policy).rules, [Rule::deny("fs:write"), Rule::allow("fs:*")]);
     }
 
     #[test]
-    fn names_are_checked_and_mended() {
+    fn names_are_checked_and_repaired() {
         for (name, legal, error) in [
             ("reviewer", "reviewer", None),
             ("Code Reviewer", "code-reviewer", Some("`code-reviewer` would be one")),

@@ -67,9 +67,9 @@ mod tests {
             may_return: false,
             description: String::new(),
         };
-        let mut spec = AgentConfig { name: name.to_owned(), ..AgentConfig::default() };
-        spec.router.destinations = destinations.iter().map(destination).collect();
-        spec
+        let mut config = AgentConfig { name: name.to_owned(), ..AgentConfig::default() };
+        config.router.destinations = destinations.iter().map(destination).collect();
+        config
     }
 
     #[test]
@@ -94,13 +94,13 @@ mod tests {
     }
 
     #[test]
-    fn unknown_tools_are_told_with_the_nearest() {
-        let spec = AgentConfig {
+    fn unknown_tools_get_a_suggestion() {
+        let config = AgentConfig {
             tools: Some(vec!["fs__raed".into(), "fs:*".into()]),
             disallowed_tools: vec!["github__*".into()],
             ..AgentConfig::default()
         };
-        let unknown = unknown_tools(&spec, ["fs__read", "fs:read"].into_iter());
+        let unknown = unknown_tools(&config, ["fs__read", "fs:read"].into_iter());
         assert_eq!(unknown, [("fs__raed".to_owned(), Some("fs__read")), ("github__*".to_owned(), None)]);
     }
 }

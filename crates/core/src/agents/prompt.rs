@@ -419,7 +419,7 @@ From zeta:
     fn only_the_operators_hints_of_foreign_tools_count() {
         let check = |said: &str, shown: Value, expect: &str| {
             let shown: ToolOverride = serde_json::from_value(shown).expect("an override");
-            let tools = vec![RegisteredTool::foreign_as(tool("s:x@0.0.0", said, ""), "x", &shown)];
+            let tools = vec![RegisteredTool::foreign_with_overrides(tool("s:x@0.0.0", said, ""), "x", &shown)];
             let made = prompt(&[listing("s", None, tools)], None, &[]);
             let section = made.sections().find(|(kind, _)| *kind == SectionKind::Contributions);
             assert_eq!(section.map_or("", |(_, text)| text), expect, "{shown:?}");
@@ -432,7 +432,7 @@ From zeta:
     }
 
     #[test]
-    fn small_windows_get_names_in_place_of_texts() {
+    fn small_windows_get_names_instead_of_texts() {
         let made = prompt(&all(), Some(100), &[]);
         let text = made.text();
         assert!(made.manuals().is_empty() && !text.contains("How to b."), "{text}");
@@ -448,7 +448,7 @@ From zeta:
     }
 
     #[test]
-    fn a_talkative_source_is_cut_visibly() {
+    fn long_source_instructions_are_cut_visibly() {
         let long: &'static str = Box::leak("word ".repeat(2000).into_boxed_str());
         let tools = vec![RegisteredTool::foreign(definition("s:y@0.0.0"), "y")];
         let text = prompt(&[listing("s", Some(long), tools)], None, &[]).text();
@@ -479,7 +479,7 @@ From zeta:
     }
 
     #[test]
-    fn a_skill_says_where_its_files_are() {
+    fn a_skill_names_its_file_folder() {
         let skill = Skill {
             name: "zip".into(),
             description: "Packs.".into(),

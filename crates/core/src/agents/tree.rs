@@ -22,7 +22,7 @@ pub const DEFAULT_AGENTS: u32 = 64;
 impl AgentLimits {
     /// Fills missing limits on the size of the tree with the defaults.
     #[must_use]
-    pub fn or_usual(mut self) -> Self {
+    pub fn or_defaults(mut self) -> Self {
         self.depth.get_or_insert(DEFAULT_DEPTH);
         self.live.get_or_insert(DEFAULT_LIVE);
         self.agents.get_or_insert(DEFAULT_AGENTS);
@@ -499,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn what_descendants_use_counts_for_every_ancestor() {
+    fn usage_of_descendants_counts_for_ancestors() {
         let tree = |tokens: Option<u64>, cost: Option<f64>| {
             let mut tree = [
                 node("r", AgentLimits { tokens, cost, ..AgentLimits::default() }),

@@ -67,13 +67,13 @@ struct Children {
 }
 
 /// Prune dead children only past this count.
-const FEW: usize = 32;
+const PRUNE_THRESHOLD: usize = 32;
 
 impl Children {
     fn add(&mut self, child: Weak<Inner>) {
         if self.all.len() >= self.full {
             self.all.retain(|child| child.strong_count() > 0);
-            self.full = (2 * self.all.len()).max(FEW);
+            self.full = (2 * self.all.len()).max(PRUNE_THRESHOLD);
         }
         self.all.push(child);
     }
@@ -146,7 +146,7 @@ impl Cancel {
 
     /// Cancels this token and its descendants as its parent would: that does not count while it is apart. Later causes are
     /// ignored.
-    pub fn cancel_from_above(&self, cause: CancelCause) {
+    pub fn cancel_as_parent(&self, cause: CancelCause) {
         if self.inner.from_above.set(cause).is_ok() {
             self.inner.wake();
         }
@@ -240,13 +240,13 @@ mod tests {
     }
 
     #[test]
-    fn children_that_are_gone_are_forgotten() {
+    fn exited_children_are_forgotten() {
         let parent = Cancel::new();
         let kept: Vec<Cancel> = (0..10).map(|_| parent.child()).collect();
         for _ in 0..10_000 {
             drop(parent.child());
         }
-        assert!(parent.inner.children.lock().expect("children").all.len() <= FEW);
+        assert!(parent.inner.children.lock().expect("children").all.len() <= PRUNE_THRESHOLD);
         let waits = kept[9].child();
         let mut waiting = Box::pin(waits.cancelled());
         assert!((&mut waiting).now_or_never().is_none());
@@ -268,19 +268,19 @@ mod tests {
         assert_eq!(waiting.now_or_never(), Some(CancelCause::User));
         let other = parent.child();
         other.leave_parent();
-        other.cancel_from_above(CancelCause::CallerGone);
+        other.cancel_as_parent(CancelCause::CallerGone);
         assert_eq!(other.cause(), None);
         other.cancel(CancelCause::Shutdown);
         assert_eq!(other.cause(), Some(CancelCause::Shutdown), "its own cause counts");
         let alone = Cancel::new();
         alone.leave_parent();
-        alone.cancel_from_above(CancelCause::CallerGone);
+        alone.cancel_as_parent(CancelCause::CallerGone);
         alone.join_parent();
         assert_eq!(alone.cause(), Some(CancelCause::CallerGone));
     }
 
     #[test]
-    fn a_waiter_wakes() {
+    fn a_waiting_task_is_woken() {
         let parent = Cancel::new();
         let child = parent.child();
         let waiter =

@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn text_joins_and_stands_in() {
+    fn text_joins_and_substitutes() {
         let blocks = [ContentBlock::text("a"), ContentBlock::image("AA==", "image/png"), ContentBlock::text("b")];
         assert_eq!(joined_text(&blocks), "a\nb");
         assert!(text_for_model(&blocks).contains("[image, image/png"));
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn text_and_binary_are_told_apart() {
+    fn text_and_binary_are_distinguished() {
         let png = [0x89, b'P', b'N', b'G', 0, 0, 0, 13];
         for (sample, binary) in [
             (&b"plain"[..], false),
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_prose_weighs_more() {
+    fn non_prose_counts_more_tokens() {
         for (text, tokens) in [
             ("", 0),
             ("a", 1),

@@ -173,7 +173,7 @@ impl ToolError {
 
     /// Adds the last message of a tool that was stopped for this reason, unless it only says that it was cancelled.
     #[must_use]
-    pub fn with_last_words(mut self, own: &Self) -> Self {
+    pub fn with_last_message(mut self, own: &Self) -> Self {
         if own.kind == ErrorKind::Canceled && own.model.is_none() {
             return self;
         }
@@ -406,11 +406,11 @@ mod tests {
         assert_eq!(std::error::Error::source(&error).expect("source").to_string(), "boom");
         let stopped = ToolError::new(ErrorKind::Timeout, "x:t did not finish within 1s").with_model_message("timeout");
         assert_eq!(
-            stopped.clone().with_last_words(&error).for_model(),
+            stopped.clone().with_last_message(&error).for_model(),
             "(tool failed: timeout; it said: the command failed)"
         );
         let bare = ToolError::canceled(CancelCause::Deadline);
-        assert_eq!(stopped.with_last_words(&bare).for_model(), "(tool failed: timeout)");
+        assert_eq!(stopped.with_last_message(&bare).for_model(), "(tool failed: timeout)");
         let text = serde_json::to_string(&error).expect("json");
         let back: ToolError = serde_json::from_str(&text).expect("back");
         assert_eq!((back.kind(), back.for_model()), (error.kind(), error.for_model()));

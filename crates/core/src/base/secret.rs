@@ -340,9 +340,9 @@ mod tests {
     }
 
     /// Takes `hush` and 4711 for secrets.
-    struct Hush;
+    struct FakeSecrets;
 
-    impl Redactor for Hush {
+    impl Redactor for FakeSecrets {
         fn spans(&self, text: &str) -> Vec<Range<usize>> {
             text.match_indices("hush").map(|(at, found)| at..at + found.len()).collect()
         }
@@ -355,8 +355,8 @@ mod tests {
     #[test]
     fn a_value_is_written_as_it_is_redacted() {
         let value = json!({"a hush": ["hush\n\"", {"n": [4711, 4712, 0.5]}], "b": null, "c": true, "d": "no secret"});
-        let written = serde_json::to_string(&Redacted(&value, &Hush)).expect("json");
-        assert_eq!(written, Hush.redact_value(&value).to_string());
+        let written = serde_json::to_string(&Redacted(&value, &FakeSecrets)).expect("json");
+        assert_eq!(written, FakeSecrets.redact_value(&value).to_string());
         assert!(written.contains(MARK) && !written.contains("hush") && !written.contains("4711"), "{written}");
     }
 

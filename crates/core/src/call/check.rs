@@ -317,12 +317,12 @@ mod tests {
     }
 
     #[test]
-    fn a_foreign_server_gets_what_the_model_wrote() {
+    fn foreign_servers_get_arguments_unchanged() {
         valid("gh__Get", RawArguments::Value(json!({"path": "a"})), json!({"path": "a"}));
     }
 
     #[test]
-    fn tools_without_a_working_schema_say_so() {
+    fn tools_without_a_usable_schema_are_marked() {
         assert_eq!(
             run("gh__any", RawArguments::Value(json!({"x": 1}))).expect("valid").unvalidated,
             Some(NoSchemaMode::HumanApproval)
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_resolved_is_not_resolved_again() {
+    fn resolved_values_are_not_resolved_again() {
         let values = Values(json!({"state": {"text": "†state.secret", "secret": "s"}, "input": {"n": 7}}));
         let first =
             with_state("fs__read", json!({"path": "†state.text", "n": "†state.later"}), &values).expect("waits");

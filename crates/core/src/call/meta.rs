@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn carriers_say_where_results_go() {
+    fn carrier_tools_route_their_results() {
         let snapshot = snapshot(&[]);
         let mut item = json!({"_tool": "mail__post", "_outputPath": "sent", "_outputMethod": "concat", "to": "a"});
         let meta = take(item.as_object_mut().expect("object")).expect("legal");

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn only_bad_arguments_are_mended_and_only_once() {
+    fn only_invalid_arguments_are_repaired_once() {
         assert!(request(&rejected("nope", "{}")).is_none());
         let mut tried = rejected("x__t", "{}");
         tried.provenance.repair = Some(Box::new(RepairRecord::begin("m", &tried)));

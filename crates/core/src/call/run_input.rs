@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::variables::{KnownValue, step_into};
+use super::variables::{KnownValue, child_value};
 use crate::identity::taint::{Taint, TaintedArgument};
 use crate::json::pointer::{self, is_within};
 use crate::json::type_name;
@@ -99,7 +99,7 @@ impl RunInput {
     /// The value at `path` for a call of an instance.
     #[must_use]
     pub fn get(&self, path: &[&str], instance: Option<&str>) -> Option<KnownValue> {
-        let at = |input| path.iter().try_fold(input, |value, step| step_into(value, step)).cloned();
+        let at = |input| path.iter().try_fold(input, |value, step| child_value(value, step)).cloned();
         if let Some(value) = instance.and_then(|name| self.instances.get(name)).and_then(at) {
             return Some(KnownValue { value, taint: Taint::default() });
         }

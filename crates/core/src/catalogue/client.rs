@@ -112,8 +112,8 @@ pub trait CallClient: Send + Sync {
     }
 
     /// Whether it has an unanswered question and no open request for the call: it may return with the answers or not.
-    fn is_away(&self) -> bool {
-        self.inner().is_some_and(CallClient::is_away)
+    fn is_client_absent(&self) -> bool {
+        self.inner().is_some_and(CallClient::is_client_absent)
     }
 
     /// Asks all requests at once and waits for the answers, one each, in order: the result, or the client's refusal.

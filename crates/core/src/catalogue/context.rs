@@ -249,7 +249,7 @@ pub trait PartialSink: Send + Sync {
 
     /// Whether it takes text at once and unredacted, as a job's log does. Otherwise text is redacted first, and a
     /// possible start of a secret is held back.
-    fn takes_unredacted(&self) -> bool {
+    fn accepts_unredacted(&self) -> bool {
         false
     }
 }

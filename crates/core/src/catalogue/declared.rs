@@ -101,7 +101,7 @@ impl Provider for DeclaredTools {
         false
     }
 
-    fn only_waits(&self) -> bool {
+    fn is_io_bound(&self) -> bool {
         true
     }
 

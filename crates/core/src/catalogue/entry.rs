@@ -18,7 +18,7 @@ use crate::pattern::glob_match;
 use crate::policy::HintTrust;
 
 /// Bytes of a provider's self-description that are indexed with each of its tools.
-const MAX_ABOUT: usize = 512;
+const MAX_SUMMARY_BYTES: usize = 512;
 
 /// Bytes of the list of namespaces.
 const MAX_NAMESPACES: usize = 1000;
@@ -247,7 +247,7 @@ impl Entry {
     pub fn tokens(&self) -> usize {
         let is_plain = self.definition().call_fields.is_empty() && self.writes_output() == WritesOutput::Never;
         let bytes = if is_plain {
-            self.tool.nameless_bytes()
+            self.tool.bytes_without_name()
         } else {
             definition_bytes("", &self.definition().description, &self.shown_schema())
         };
@@ -324,7 +324,7 @@ pub(super) struct SourceDescription {
 impl SourceDescription {
     pub(super) fn of(provider: &dyn Provider) -> Self {
         let mut about = provider.instructions().unwrap_or_default();
-        about.truncate(about.floor_char_boundary(MAX_ABOUT));
+        about.truncate(about.floor_char_boundary(MAX_SUMMARY_BYTES));
         let mut hasher = DefaultHasher::new();
         (provider.name(), &about).hash(&mut hasher);
         Self { name: provider.name().into(), hash: hasher.finish(), about: about.into() }
@@ -363,21 +363,21 @@ mod tests {
     use crate::testing::{FakeProvider, definition, listing, own};
 
     #[test]
-    fn what_a_server_says_is_cut() {
+    fn server_instructions_are_cut() {
         let tools = vec![own(definition("post:weigh@1.0.0"))];
         let snapshot = |said: String| {
             let provider = Arc::new(FakeProvider::new("post", ProviderKind::Mcp, Some(&said)));
             Snapshot::build(&[Listing { provider, tools: tools.clone(), error: None, withheld: Vec::new() }])
         };
         let long = snapshot("é".repeat(9000) + "x");
-        assert_eq!(long.list()[0].about(), "é".repeat(MAX_ABOUT / 2));
+        assert_eq!(long.list()[0].about(), "é".repeat(MAX_SUMMARY_BYTES / 2));
         for (said, is_same) in [("é".repeat(8000), true), ("é".repeat(10), false), (String::new(), false)] {
             let other = snapshot(said);
             assert_eq!(other.list()[0].about_hash() == long.list()[0].about_hash(), is_same);
             assert_eq!(other.list()[0].about() == long.list()[0].about(), is_same);
         }
         let odd = snapshot("x".to_owned() + &"é".repeat(9000));
-        assert_eq!(odd.list()[0].about().len(), MAX_ABOUT - 1);
+        assert_eq!(odd.list()[0].about().len(), MAX_SUMMARY_BYTES - 1);
     }
 
     fn check(description: &str, parameters: Option<Value>) {
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn a_definition_takes_what_its_json_takes() {
+    fn definitions_accept_the_same_fields_as_json() {
         check("Reads \"it\".\n", Some(json!({"type": "object", "properties": {"é": {"type": "dict"}}})));
         check("", None);
         check("Any.", Some(json!({})));

@@ -210,7 +210,7 @@ pub trait Provider: Send + Sync {
     }
     /// Whether its calls only wait for their source and never occupy a thread for long, so they need
     /// no separate task. `false` by default.
-    fn only_waits(&self) -> bool {
+    fn is_io_bound(&self) -> bool {
         false
     }
     /// The definition of an LLM-backed tool; see [`crate::Tool::llm`].

@@ -178,7 +178,11 @@ impl RegisteredTool {
     }
 
     /// Like [`RegisteredTool::foreign`], with the operator's overrides.
-    pub fn foreign_as(mut definition: ToolDefinition, raw_name: impl Into<String>, shown: &ToolOverride) -> Arc<Self> {
+    pub fn foreign_with_overrides(
+        mut definition: ToolDefinition,
+        raw_name: impl Into<String>,
+        shown: &ToolOverride,
+    ) -> Arc<Self> {
         if *shown == ToolOverride::default() {
             return Self::foreign(definition, raw_name);
         }
@@ -272,7 +276,7 @@ impl RegisteredTool {
     }
 
     /// Bytes of its definition in a request, with an empty name.
-    pub(crate) fn nameless_bytes(&self) -> usize {
+    pub(crate) fn bytes_without_name(&self) -> usize {
         *self.bytes.get_or_init(|| definition_bytes("", &self.definition.description, &self.definition.shown_schema()))
     }
 

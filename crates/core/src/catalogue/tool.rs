@@ -220,8 +220,8 @@ mod tests {
         }
     }
 
-    struct Still;
-    impl Clock for Still {
+    struct FixedClock;
+    impl Clock for FixedClock {
         fn now(&self) -> std::time::Instant {
             std::time::Instant::now()
         }
@@ -238,7 +238,7 @@ mod tests {
         let provider = StaticProvider::new("p", ProviderKind::Native, tools).expect("registers");
         let session =
             Arc::new(Session { id: SessionId::new("s"), principal: Principal::owner(), root: "/".into(), agent: None });
-        let services = Arc::new(Services::none(Arc::new(Still)));
+        let services = Arc::new(Services::none(Arc::new(FixedClock)));
         let context = ToolContext::detached(CallId::new("c"), Arc::clone(&session), services);
         for id in ids {
             let tool = ToolId::parse(id).expect("id");

@@ -111,7 +111,7 @@ impl ApprovalRequest {
 
     /// The key of an `always` with this reach: different reaches have different keys.
     #[must_use]
-    pub fn standing_key(&self, covers: AlwaysScope) -> ContentHash {
+    pub fn approval_key(&self, covers: AlwaysScope) -> ContentHash {
         let arguments = self.binds_to.filter(|_| covers == AlwaysScope::ThisCall);
         let mut key = json!({"definition": self.definition, "covers": covers, "arguments": arguments});
         if let Some(asker) = &self.asker {
@@ -183,7 +183,7 @@ pub struct StandingApproval {
     pub principal: String,
     /// The tool.
     pub tool: ToolId,
-    /// Its key; see [`ApprovalRequest::standing_key`].
+    /// Its key; see [`ApprovalRequest::approval_key`].
     pub key: ContentHash,
     /// Its reach.
     pub covers: AlwaysScope,
@@ -205,7 +205,7 @@ impl StandingApproval {
             scope: request.session.as_str().to_owned(),
             principal: request.principal.clone(),
             tool: request.tool.clone(),
-            key: request.standing_key(covers),
+            key: request.approval_key(covers),
             covers,
             arguments: (covers == AlwaysScope::ThisCall).then(|| request.arguments.clone()),
             asker: request.asker.clone(),
@@ -239,7 +239,7 @@ pub trait Approver: Send + Sync {
 
     /// Returns the approver to ask when this one answers [`ApprovalDecision::Later`] because nobody has seen the
     /// question.
-    fn otherwise(&self) -> Option<Arc<dyn Approver>> {
+    fn fallback_approver(&self) -> Option<Arc<dyn Approver>> {
         None
     }
 
@@ -300,7 +300,7 @@ mod tests {
                 asker: asker.map(str::to_owned),
                 agents: Vec::new(),
             };
-            request.standing_key(request.always_covers())
+            request.approval_key(request.always_covers())
         };
         let key = |effects, scope, argument: &str| request(effects, scope, argument, None);
         use CallScope::{Anywhere, Configuration, Workspace};

@@ -85,7 +85,7 @@ mod tests {
     use crate::definition::llm::written;
 
     #[test]
-    fn lists_stand_in_objects_wherever_they_are_declared() {
+    fn declared_lists_are_wrapped_in_objects() {
         let list = json!({"type": "array", "items": {"anyOf": [{"type": "string"}, {"$ref": "#"}]}});
         let by_reference =
             json!({"$ref": "#/$defs/l", "$defs": {"l": {"type": "array", "items": {"$ref": "#/$defs/l"}}}});

@@ -211,7 +211,8 @@ impl Enforcement {
     /// Describes the walls that do not hold, as a sentence for the operator; `None` if all hold.
     #[must_use]
     pub fn gaps(&self) -> Option<String> {
-        let gaps: Vec<String> = self.not_enforced.iter().map(|(wall, why)| format!("{wall} ({why})")).collect();
+        let gaps: Vec<String> =
+            self.not_enforced.iter().map(|(restriction, why)| format!("{restriction} ({why})")).collect();
         (!gaps.is_empty())
             .then(|| format!("the sandbox profile {} is not enforced for {}", self.profile, gaps.join("; ")))
     }
@@ -219,8 +220,8 @@ impl Enforcement {
     /// `{profile, enforced: ["writes: landlock"], not_enforced: ["protected: …"]}`
     #[must_use]
     pub fn to_json(&self) -> Value {
-        let lines = |walls: &[(Restriction, &str)]| -> Vec<String> {
-            walls.iter().map(|(wall, what)| format!("{wall}: {what}")).collect()
+        let lines = |restrictions: &[(Restriction, &str)]| -> Vec<String> {
+            restrictions.iter().map(|(restriction, what)| format!("{restriction}: {what}")).collect()
         };
         json!({
             "profile": self.profile,
@@ -237,7 +238,7 @@ pub fn enforcement(profile: SandboxProfile, support: &SandboxSupport) -> Enforce
     if profile == SandboxProfile::Full {
         return Enforcement { profile, mechanism: Mechanism::None, enforced: Vec::new(), not_enforced: Vec::new() };
     }
-    let kernel = by(profile, Mechanism::Kernel, |wall| in_kernel(profile, wall, support));
+    let kernel = by(profile, Mechanism::Kernel, |restriction| in_kernel(profile, restriction, support));
     if !support.bubblewrap {
         return if support.landlock == 0 && !support.seccomp {
             Enforcement { mechanism: Mechanism::None, ..kernel }
@@ -245,7 +246,7 @@ pub fn enforcement(profile: SandboxProfile, support: &SandboxSupport) -> Enforce
             kernel
         };
     }
-    let wrapped = by(profile, Mechanism::Bubblewrap, |wall| in_bubblewrap(wall, support));
+    let wrapped = by(profile, Mechanism::Bubblewrap, |restriction| in_bubblewrap(restriction, support));
     if wrapped.not_enforced.len() < kernel.not_enforced.len() { wrapped } else { kernel }
 }
 
@@ -255,10 +256,10 @@ fn by(
     holds: impl Fn(Restriction) -> Result<&'static str, &'static str>,
 ) -> Enforcement {
     let mut all = Enforcement { profile, mechanism, enforced: Vec::new(), not_enforced: Vec::new() };
-    for &wall in profile.restrictions() {
-        match holds(wall) {
-            Ok(by) => all.enforced.push((wall, by)),
-            Err(why) => all.not_enforced.push((wall, why)),
+    for &restriction in profile.restrictions() {
+        match holds(restriction) {
+            Ok(by) => all.enforced.push((restriction, by)),
+            Err(why) => all.not_enforced.push((restriction, why)),
         }
     }
     all
@@ -269,11 +270,11 @@ const NO_SECCOMP: &str = "system calls cannot be filtered on this machine";
 
 fn in_kernel(
     profile: SandboxProfile,
-    wall: Restriction,
+    restriction: Restriction,
     support: &SandboxSupport,
 ) -> Result<&'static str, &'static str> {
     let reads_only = matches!(profile, SandboxProfile::Pure | SandboxProfile::ReadOnly);
-    match wall {
+    match restriction {
         Restriction::Reads | Restriction::Writes if support.landlock == 0 => Err(NO_LANDLOCK),
         Restriction::Writes if support.landlock < 3 => Err("Landlock stops truncating files from Linux 6.2 on"),
         Restriction::Reads | Restriction::Writes => Ok("landlock"),
@@ -297,8 +298,8 @@ fn in_kernel(
     }
 }
 
-fn in_bubblewrap(wall: Restriction, support: &SandboxSupport) -> Result<&'static str, &'static str> {
-    match wall {
+fn in_bubblewrap(restriction: Restriction, support: &SandboxSupport) -> Result<&'static str, &'static str> {
+    match restriction {
         Restriction::Reads
         | Restriction::Writes
         | Restriction::Metadata
@@ -349,14 +350,14 @@ mod tests {
     fn check_with(profile: &str, support: SandboxSupport, mechanism: Mechanism, open: &[Restriction]) {
         let profile: SandboxProfile = profile.parse().expect("profile");
         let found = enforcement(profile, &support);
-        let not: Vec<Restriction> = found.not_enforced.iter().map(|(wall, _)| *wall).collect();
+        let not: Vec<Restriction> = found.not_enforced.iter().map(|(restriction, _)| *restriction).collect();
         assert_eq!((found.mechanism, not.as_slice()), (mechanism, open), "{profile}");
         assert_eq!(found.enforced.len() + not.len(), profile.restrictions().len());
         assert_eq!(found.gaps().is_none(), open.is_empty());
     }
 
     #[test]
-    fn what_holds_follows_from_profile_and_machine() {
+    fn restrictions_follow_profile_and_machine() {
         use Mechanism::{Bubblewrap, Kernel as InKernel, None};
         use Restriction::{Kernel, Metadata, Network, Processes, Protected, Reads, Services, Writes};
         let new = (7, true, false);
@@ -385,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn the_report_names_profile_and_walls() {
+    fn the_report_names_profile_and_restrictions() {
         let report = enforcement(
             SandboxProfile::Workspace,
             &SandboxSupport { landlock: 7, seccomp: true, ..SandboxSupport::default() },

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variant_says_some_things_otherwise() {
+    fn a_variant_overrides_some_fields() {
         let variant = Variant { system: Some("mine".to_owned()), ..variant("a", None, &[], false) };
         let over = variant.over(&definition(vec![variant.clone()]));
         assert_eq!((over.system.as_str(), over.user.as_str(), over.variants.len()), ("mine", "user", 0));

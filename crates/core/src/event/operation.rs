@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_traceparent_is_joined_or_ignored() {
+    fn a_traceparent_is_continued_or_ignored() {
         let given = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
         let lineage = Lineage::of_traceparent(given).expect("valid");
         assert_eq!(lineage.parent.map(|parent| parent.to_string()).as_deref(), Some("00f067aa0ba902b7"));

@@ -221,7 +221,7 @@ impl RequestAllowance {
 
     /// Whether an attempt was refused.
     #[must_use]
-    pub fn is_overdrawn(&self) -> bool {
+    pub fn has_refused_attempt(&self) -> bool {
         self.0.as_ref().is_some_and(|room| room.wanted.load(Ordering::Relaxed) > room.whole)
     }
 
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_that_cost_nothing_give_room_back() {
+    fn free_failures_return_their_budget() {
         for (kind, unsent, used, left) in [
             (ModelErrorKind::RateLimit, false, 0, 100),
             (ModelErrorKind::Invalid, false, 0, 100),
@@ -373,11 +373,11 @@ mod tests {
     fn allowance_bounds_attempts() {
         let room = RequestAllowance::of(2);
         let same = room.clone();
-        assert_eq!((room.take(), same.used(), same.is_overdrawn()), (true, Some(1), false));
+        assert_eq!((room.take(), same.used(), same.has_refused_attempt()), (true, Some(1), false));
         assert_eq!((same.take(), room.take(), room.take()), (true, false, false));
-        assert_eq!((room.used(), room.is_overdrawn(), room == same), (Some(2), true, true));
+        assert_eq!((room.used(), room.has_refused_attempt(), room == same), (Some(2), true, true));
         let endless = RequestAllowance::default();
-        assert_eq!((endless.take(), endless.used(), endless.is_overdrawn()), (true, None, false));
+        assert_eq!((endless.take(), endless.used(), endless.has_refused_attempt()), (true, None, false));
         assert!(endless.is_endless() && !room.is_endless() && room != RequestAllowance::of(2));
     }
 }

@@ -350,7 +350,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_that_is_sent_is_counted() {
+    fn token_estimates_count_all_sent_parts() {
         let opaque = OpaqueData { api: "a".into(), data: json!({"thinking": "x".repeat(385)}) };
         let call = RawToolCall { id: "1".into(), name: "four".into(), arguments: "{\"a\":1}".into() };
         let said = |text: &str, calls, opaque| Message::Assistant { text: text.into(), calls, opaque };

@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_sum_passes_the_largest_number() {
+    fn sums_saturate() {
         let all = |tokens| Usage {
             input_tokens: tokens,
             output_tokens: tokens,

@@ -272,7 +272,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn the_nearer_word_counts_and_thinking_is_one() {
+    fn nearer_settings_win_and_thinking_counts() {
         let read = |value| serde_json::from_value::<RequestSettings>(value).expect("settings");
         for (near, far, expect) in [
             (json!({}), json!({"effort": "low", "top_k": 3}), json!({"effort": "low", "top_k": 3})),
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_that_make_no_sense_are_refused() {
+    fn invalid_figures_are_refused() {
         let read = |value| serde_json::from_value::<ModelSettings>(value).expect("settings");
         for (settings, field) in [
             (json!({"top_p": 1.0, "top_k": 1, "thinking_tokens": 0, "stop": ["a", "b", "c", "d"]}), None),
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn an_effort_is_known_by_its_name() {
+    fn efforts_are_parsed_by_name() {
         for effort in Effort::ALL {
             assert_eq!((effort.as_str().parse(), json!(effort)), (Ok(effort), json!(effort.as_str())));
         }

@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_marker_says_how_much() {
+    fn cut_markers_give_the_size() {
         let text = "line\n".repeat(1000);
         let cut = truncate(&text, 300);
         assert!(cut.starts_with("line\n") && cut.ends_with("line\n"));
@@ -206,7 +206,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn thinned_is_valid_and_bounded(items in proptest::collection::vec(("\\PC{0,80}", 0i64..99), 0..40), max in 30usize..400) {
+        fn sampled_json_is_valid_and_bounded(items in proptest::collection::vec(("\\PC{0,80}", 0i64..99), 0..40), max in 30usize..400) {
             let value: Vec<Value> = items.iter().map(|(text, n)| json!({"t": text, "n": n})).collect();
             if let Some(thinned) = thin(&json!(value).to_string(), max) {
                 prop_assert!(thinned.len() <= max);

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn announced_result_size_raises_the_cap() {
+    fn an_announced_result_size_raises_the_limit() {
         let check = |announced: Value, expect: usize| {
             let id = ToolId::parse("x:t@1.0.0").expect("id");
             let mut definition = ToolDefinition::new(id, "d", None);

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn an_always_rule_takes_from_what_asks() {
+    fn an_always_rule_narrows_the_asking_rule() {
         let mild = Effects { destructive: false, ..Effects::UNKNOWN };
         let rule = |place: usize, when: Option<&str>| match when {
             Some(when) => json!([place, {"effect": "allow", "tool": "shop:order", "when": when}]),
@@ -149,20 +149,20 @@ mod tests {
         };
         let deny = json!({"effect": "deny", "tool": "shop:order", "when": "args.quantity > 20"});
         let ask = json!({"effect": "ask", "namespace": "shop", "when": "args.quantity > 5", "reason": "Paid."});
-        let ruled = json!({"profile": "client", "rules": [deny, ask, {"effect": "deny", "tool": "shop:*"}]});
+        let with_agent_rules = json!({"profile": "client", "rules": [deny, ask, {"effect": "deny", "tool": "shop:*"}]});
         let check = |policy: &Value, effects, scope, reason: &str, expect: Result<Value, &str>| {
             let found = offered(policy.clone(), effects, scope, reason);
             assert_eq!(found.as_ref().map_err(|why| &why[..20]), expect.as_ref().map_err(|why| &why[..20]), "{reason}");
         };
         use CallScope::{Anywhere, Workspace};
-        check(&ruled, mild, Anywhere, "Paid.", Ok(rule(1, Some("args.quantity > 5"))));
+        check(&with_agent_rules, mild, Anywhere, "Paid.", Ok(rule(1, Some("args.quantity > 5"))));
         let both = "(args.quantity > 5) && workspace.inside";
-        check(&ruled, mild, Workspace, "Paid.", Ok(rule(1, Some(both))));
+        check(&with_agent_rules, mild, Workspace, "Paid.", Ok(rule(1, Some(both))));
         let asks = json!({"profile": "client", "rules": [{"effect": "deny", "tool": "web:*"}]});
         check(&asks, mild, Anywhere, "it may change something", Ok(rule(1, None)));
         check(&asks, mild, Anywhere, "a guard asks", Err("something besides the rules"));
         let equal = "(args.quantity > 5) && size(args) == 1 && args['quantity'] == 6";
-        check(&ruled, Effects::UNKNOWN, Anywhere, "Paid.", Ok(rule(1, Some(equal))));
+        check(&with_agent_rules, Effects::UNKNOWN, Anywhere, "Paid.", Ok(rule(1, Some(equal))));
         assert_eq!(
             equal_to(&json!({"a'b": "x\ny", "c": true})).as_deref(),
             Ok(r#"size(args) == 2 && args["a'b"] == "x\ny" && args['c'] == true"#)

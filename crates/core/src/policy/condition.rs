@@ -172,7 +172,7 @@ impl Condition {
     }
 
     /// Whether evaluation with arguments of this size is affordable.
-    pub(super) fn affords(&self, size: u64) -> bool {
+    pub(super) fn is_affordable(&self, size: u64) -> bool {
         size.checked_pow(self.depth.max(1)).is_some_and(|cost| cost <= MAX_COST)
     }
 }

@@ -62,7 +62,7 @@ impl BatchedCall<'_> {
     }
 }
 
-/// Values of a call, and their size for [`Condition::affords`].
+/// Values of a call, and their size for [`Condition::is_affordable`].
 struct CelValues {
     args: Value,
     size: u64,
@@ -133,7 +133,7 @@ impl<'q> Facts<'q> {
         part: Option<&BatchedCall<'_>>,
     ) -> Result<bool, String> {
         let values = self.values.get_or_init(|| self.values());
-        if !condition.affords(values.size) {
+        if !condition.is_affordable(values.size) {
             return Err("the arguments are too large for it".to_owned());
         }
         let mut context = Context::with_env(Arc::clone(&ENV));

@@ -298,7 +298,7 @@ impl Policy {
     /// Decides. Pure and total: every call gets a decision. A rule whose condition fails on the call denies it.
     #[must_use]
     pub fn decide(&self, query: &PolicyQuery<'_>) -> Decision {
-        let own = self.decide_alone(query);
+        let own = self.decide_by_parts(query);
         match &self.within {
             Some(within) if own.effect != Effect::Deny => {
                 let outer = within.decide(query);
@@ -318,7 +318,7 @@ impl Policy {
     }
 
     /// Decides a call that stands for several part by part; the first of the strictest decisions counts.
-    fn decide_alone(&self, query: &PolicyQuery<'_>) -> Decision {
+    fn decide_by_parts(&self, query: &PolicyQuery<'_>) -> Decision {
         let facts = Facts::of(query, &self.tools);
         let parts = facts.parts();
         let decisions = parts.iter().map(|part| {
@@ -401,9 +401,9 @@ impl Policy {
     /// Returns trusted effects of the tool: the operator's note, else its definition if its provider is
     /// trusted. Other tools may do anything, whatever their hints.
     #[must_use]
-    pub fn vouched_effects(&self, query: &PolicyQuery<'_>) -> Effects {
+    pub fn effects_if_trusted(&self, query: &PolicyQuery<'_>) -> Effects {
         match &self.within {
-            Some(within) => within.vouched_effects(query),
+            Some(within) => within.effects_if_trusted(query),
             None => Facts::of(query, &self.tools).trusted_effects(),
         }
     }
@@ -418,7 +418,7 @@ impl Policy {
             ProviderKind::Mcp if query.trust == HintTrust::Trusted => false,
             ProviderKind::Agent => true,
             ProviderKind::Builtin if relays(&query.definition.id) => true,
-            _ => self.vouched_effects(query).open_world,
+            _ => self.effects_if_trusted(query).open_world,
         }
     }
 

@@ -175,7 +175,7 @@ fn failing_conditions_deny() {
     let request = Arc::new(UserRequest::new(["Send 98.70 to Dora."]));
     let own = PolicyQuery { arguments: &arguments, principal: &dev, ..query(&send, HintTrust::Trusted) };
     let reported = PolicyQuery { request: Some(&request), ..own };
-    for (when, alone, said_so) in [
+    for (when, alone, reported_verdict) in [
         ("args.amount > 50", Some(true), Some(true)),
         ("args.n > 4.5 && args.n == 5.0 && args.n <= 5", Some(true), Some(true)),
         ("args.to == 'Dora' && args.deep.x[0] == 1 && size(args.deep.x) == 2", Some(true), Some(true)),
@@ -210,7 +210,7 @@ fn failing_conditions_deny() {
         ("request.mentions(args.deep)", Some(false), Some(false)),
         ("links(args).all(link, request.mentions(link))", Some(false), Some(false)),
     ] {
-        for (query, expect) in [(own, alone), (reported, said_so)] {
+        for (query, expect) in [(own, alone), (reported, reported_verdict)] {
             for effect in ["allow", "ask", "deny"] {
                 let policy = policy(json!([{"effect": effect, "tool": "bank:*", "when": when}]));
                 let decision = policy.decide(&query);
@@ -271,7 +271,7 @@ fn foreign_hints_never_loosen_policy() {
 }
 
 #[test]
-fn the_operator_may_say_what_tools_do() {
+fn the_operator_may_declare_tool_effects() {
     let says_nothing = tool("gh:get_issue@0.0.0", Effects::UNKNOWN);
     let says_all = tool("gh:get_issue@0.0.0", Effects::READ);
     let notes = json!([
@@ -342,19 +342,19 @@ fn policy_round_trips() {
 }
 
 #[test]
-fn what_nobody_vouches_for_may_do_anything() {
+fn untrusted_tools_may_have_any_effect() {
     let read = tool("x:read@1.0.0", Effects::READ);
     let plain = Policy::default();
     let noted: Policy =
         serde_json::from_value(json!({"tools": [{"tool": "x:*", "effects": {"destructive": false}}]})).expect("policy");
     let (own, foreign) = (query(&read, HintTrust::Trusted), query(&read, HintTrust::Foreign));
-    assert_eq!(plain.vouched_effects(&own), Effects::READ);
-    assert_eq!(plain.vouched_effects(&foreign), Effects::UNKNOWN);
-    assert_eq!(noted.vouched_effects(&foreign), Effects { destructive: false, ..Effects::UNKNOWN });
+    assert_eq!(plain.effects_if_trusted(&own), Effects::READ);
+    assert_eq!(plain.effects_if_trusted(&foreign), Effects::UNKNOWN);
+    assert_eq!(noted.effects_if_trusted(&foreign), Effects { destructive: false, ..Effects::UNKNOWN });
 }
 
 #[test]
-fn prospects_are_known_without_arguments() {
+fn possible_decisions_are_known_without_arguments() {
     let send =
         tool("x:send@1.0.0", Effects { read_only: false, destructive: false, idempotent: false, open_world: true });
     let (allow, ask, none) = ((true, false), (false, true), (false, false));
@@ -441,7 +441,7 @@ fn conditions_ask_where_arguments_came_from() {
 }
 
 #[test]
-fn outputs_are_tainted_unless_somebody_vouches() {
+fn outputs_of_untrusted_tools_are_tainted() {
     let notes = json!([{"tool": "rest:vouched", "open_world": false}]);
     let policy: Policy = serde_json::from_value(json!({"tools": notes})).unwrap_or_default();
     let closed = Effects { open_world: false, ..Effects::READ };

@@ -39,7 +39,7 @@ pub(crate) fn find(kind: AddressKind, text: &str, found: &mut Vec<String>) -> bo
             return false;
         }
     }
-    if let Some(group) = group.filter(|group| is_account(group)) {
+    if let Some(group) = group.filter(|group| is_iban(group)) {
         found.push(group);
     }
     found.len() <= MAX_ADDRESSES
@@ -86,7 +86,7 @@ fn links(word: &str, found: &mut Vec<String>) {
     }
     for part in word.split([',', ';']) {
         let part = bare(part);
-        if plain(part).split(['&', '=']).any(leads_somewhere) {
+        if plain(part).split(['&', '=']).any(is_web_address) {
             found.push(part.to_owned());
         }
     }
@@ -117,7 +117,7 @@ fn plain(part: &str) -> Cow<'_, str> {
 }
 
 /// Whether this is an address, with or without a scheme.
-fn leads_somewhere(text: &str) -> bool {
+fn is_web_address(text: &str) -> bool {
     let is_scheme = |scheme: &str| {
         scheme.starts_with(|c: char| c.is_ascii_alphabetic())
             && scheme.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'+' || c == b'-')
@@ -179,27 +179,25 @@ fn account(word: &str, group: &mut Option<String>, found: &mut Vec<String>) {
             begun.push_str(word);
             return;
         }
-        found.extend(group.take().filter(|group| is_account(group)));
+        found.extend(group.take().filter(|group| is_iban(group)));
     }
-    if plain && word.len() == 4 && begins_account(word) {
+    if plain && word.len() == 4 && begins_iban(word) {
         *group = Some(word.to_owned());
-    } else if plain && is_account(word) {
+    } else if plain && is_iban(word) {
         found.push(word.to_owned());
     } else {
-        found.extend(
-            word.split(|c: char| !c.is_ascii_alphanumeric()).filter(|part| is_account(part)).map(str::to_owned),
-        );
+        found.extend(word.split(|c: char| !c.is_ascii_alphanumeric()).filter(|part| is_iban(part)).map(str::to_owned));
     }
 }
 
-fn begins_account(word: &str) -> bool {
+fn begins_iban(word: &str) -> bool {
     let bytes = word.as_bytes();
     bytes.len() >= 4 && bytes[..2].iter().all(u8::is_ascii_alphabetic) && bytes[2..4].iter().all(u8::is_ascii_digit)
 }
 
 /// Two letters, two digits, 10 to 30 more of either.
-fn is_account(word: &str) -> bool {
-    (14..=34).contains(&word.len()) && begins_account(word)
+fn is_iban(word: &str) -> bool {
+    (14..=34).contains(&word.len()) && begins_iban(word)
 }
 
 /// Digits of a long number.
@@ -375,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_are_told_of() {
+    fn too_many_addresses_are_reported() {
         assert!(!find(AddressKind::Link, &"a.example ".repeat(MAX_ADDRESSES + 1), &mut Vec::new()));
     }
 
@@ -388,7 +386,7 @@ mod tests {
         }
 
         #[test]
-        fn a_link_is_found_wherever_it_stands(before in "[a-z ]{0,20}", after in "[a-z ]{0,20}") {
+        fn links_are_found_anywhere_in_text(before in "[a-z ]{0,20}", after in "[a-z ]{0,20}") {
             let mut found = Vec::new();
             find(AddressKind::Link, &format!("{before} https://x.example/p {after}"), &mut found);
             prop_assert!(found.iter().any(|link| link == "https://x.example/p"));
@@ -402,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_are_found_words_dates_sums_are_not() {
+    fn codes_are_found_but_not_plain_words() {
         for (text, expect) in [
             ("to account 12345678, please", &["12345678"][..]),
             ("card 4111 1111 1111 1111 works", &["4111 1111 1111 1111"]),
@@ -436,7 +434,7 @@ mod tests {
         }
 
         #[test]
-        fn a_long_number_is_found_wherever_it_stands(before in "[a-z ]{0,20}", n in "[1-9][0-9]{8,20}", after in "[a-z ]{0,20}") {
+        fn long_numbers_are_found_anywhere_in_text(before in "[a-z ]{0,20}", n in "[1-9][0-9]{8,20}", after in "[a-z ]{0,20}") {
             let text = format!("{before} {n} {after}");
             prop_assert!(codes_in(&text).contains(&n));
         }

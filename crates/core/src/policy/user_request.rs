@@ -153,7 +153,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn only_the_newest_words_are_kept() {
+    fn only_the_newest_text_is_kept() {
         let long = "filler ".repeat(MAX_BYTES / 7 + 1);
         let request = UserRequest::new(["Alice", &long, "Bob"]);
         assert!(request.names_text("Alice") == Some(false) && request.names_text("Bob") == Some(true));
@@ -172,7 +172,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_word_between_blanks_is_named(before in ".{0,40}", word in "[\\PC--\\s]{1,20}", after in ".{0,40}") {
+        fn any_word_is_reported(before in ".{0,40}", word in "[\\PC--\\s]{1,20}", after in ".{0,40}") {
             let request = UserRequest::new([format!("{before} {word} {after}").as_str()]);
             prop_assert_eq!(request.names_text(&word), Some(true), "{}", word);
             let _ = request.names_text(&after);

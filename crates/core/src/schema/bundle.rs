@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn references_lead_into_one_document() {
+    fn references_stay_in_one_document() {
         let schema = json!({"title": "plain", "items": {"$ref": "a.json"}, "const": {"$ref": "kept"}});
         let whole = bundled(schema).expect("bundled");
         assert_eq!(whole["items"], json!({"$ref": "#/$defs/document-1"}));
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn references_that_lead_nowhere_are_named() {
+    fn unresolved_references_are_named() {
         for (schema, expect) in [
             (json!({"$ref": "gone.json"}), "`gone.json` in root.json: there is none"),
             (json!({"$ref": "b.json"}), "the anchor `there` of another document"),

@@ -143,7 +143,7 @@ pub fn suggest(schema: &Value, value: &Value, violations: &mut [Violation]) {
         let free: Vec<&str> = known.iter().copied().filter(|name| !given.contains_key(*name)).collect();
         let strange = given.keys().map(String::as_str).filter(|name| !known.contains(name));
         let pairs: Vec<(&str, &str)> = strange.filter_map(|name| Some((name, nearest(name, &free)?))).collect();
-        let mut tell = |violation: &mut Violation, message: &str, (name, meant): &(&str, &str)| {
+        let mut report = |violation: &mut Violation, message: &str, (name, meant): &(&str, &str)| {
             let (name, meant) = (shorten(name, MAX_NAME), shorten(meant, MAX_NAME));
             let hint = (violation.path.clone(), name.to_string());
             if !hints.contains(&hint) {
@@ -157,14 +157,14 @@ pub fn suggest(schema: &Value, value: &Value, violations: &mut [Violation]) {
             "additionalProperties" | "unevaluatedProperties" => {
                 if let Some(pair) = pairs.first() {
                     let message = violation.message.trim_end_matches("; remove it").to_owned();
-                    tell(violation, &message, pair);
+                    report(violation, &message, pair);
                 }
             }
             "required" => {
                 let missing = |pair: &&(&str, &str)| violation.message.contains(&format!("\"{}\"", pair.1));
                 if let Some(pair) = pairs.iter().find(missing) {
                     let message = violation.message.clone();
-                    tell(violation, &message, pair);
+                    report(violation, &message, pair);
                 }
             }
             _ => {}
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn many_or_long_names_are_not_all_told() {
+    fn lists_of_many_long_names_are_shortened() {
         let closed = json!({"type": "object", "properties": {"a": {}}, "additionalProperties": false});
         let many: serde_json::Map<String, Value> = (0..1000).map(|n| (format!("p{n}"), json!(1))).collect();
         check(closed.clone(), many.into(), "", "additionalProperties", "and 995 more");
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn meant_alternative_is_explained() {
+    fn the_intended_alternative_is_explained() {
         let shape = json!({"oneOf": [
             {"type": "object", "properties": {"kind": {"const": "circle"}, "r": {"type": "number"}}, "required": ["kind", "r"]},
             {"type": "object", "properties": {"kind": {"const": "box"}, "w": {"type": "number"}}, "required": ["kind", "w"]},
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn words_fit_what_was_wrong() {
+    fn messages_fit_the_violation() {
         let messages =
             |schema: Value, value: Value| CompiledSchema::compile(&schema).expect("compiles").violations(&value);
         assert_eq!(messages(json!({"type": "string"}), Value::Null)[0].message, "expected string, got null");

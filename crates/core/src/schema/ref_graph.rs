@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::validate::RefuseRemote;
 
 /// Bound on paths through a schema for one value; more take too long.
-const MAX_WAYS: u64 = 100_000;
+const MAX_SCHEMA_PATHS: u64 = 100_000;
 /// Bound on the schemas of one path, including the levels of the value: each uses stack.
 const MAX_STEPS: usize = 1000;
 
@@ -92,7 +92,7 @@ impl RefGraph {
                     let mut all = PassCost { ways: 1, steps: 0 };
                     here.iter().filter_map(|&next| passed[next]).for_each(|inner| all.add(inner));
                     all.steps += 1;
-                    if all.ways > MAX_WAYS || all.steps > MAX_STEPS {
+                    if all.ways > MAX_SCHEMA_PATHS || all.steps > MAX_STEPS {
                         return Err(SchemaRefusal::Ways);
                     }
                     self.longest = self.longest.max(all.steps);
@@ -116,7 +116,7 @@ impl RefGraph {
 
     /// Whether the paths of `value` through the schema are few and short enough to walk them all.
     pub(super) fn is_clear_for(&self, value: &Value) -> bool {
-        self.nodes.is_empty() || self.count(value).is_some_and(|passed| passed.ways <= MAX_WAYS)
+        self.nodes.is_empty() || self.count(value).is_some_and(|passed| passed.ways <= MAX_SCHEMA_PATHS)
     }
 
     fn count(&self, value: &Value) -> Option<PassCost> {
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn ways_are_counted_before_anything_walks_them() {
+    fn schema_paths_are_counted_before_validation() {
         let doubling = |levels: usize| {
             let step = |level: usize| json!({"$ref": format!("#/$defs/{level}")});
             let level = |level: usize| (level.to_string(), json!({"anyOf": [step(level + 1), step(level + 1)]}));
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn values_with_few_ways_are_judged() {
+    fn values_with_few_schema_paths_are_validated() {
         let either = json!({"anyOf": [{"properties": {"a": {"$ref": "#"}}}, {"properties": {"a": {"$ref": "#"}}}]});
         let ref_graph = of(&either).expect("bearable");
         let nested = |depth: usize| (0..depth).fold(json!(1), |inner, _| json!({"a": inner}));
@@ -451,7 +451,7 @@ mod tests {
 
     /// Schemas of real servers, if present: `TOOLWRIGHT_TEST_DATA` names their folder.
     #[test]
-    fn schemas_that_are_really_published_are_bearable() {
+    fn published_schemas_validate_within_the_stack() {
         let Some(folder) = std::env::var_os("TOOLWRIGHT_TEST_DATA").map(std::path::PathBuf::from) else { return };
         let lines = std::fs::read_to_string(folder.join("mcp_catalogue/tools.jsonl")).expect("the tools");
         for line in lines.lines() {

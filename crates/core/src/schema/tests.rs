@@ -103,7 +103,7 @@ fn nested(depth: usize, wrap: impl Fn(Value) -> Value, leaf: Value) -> Value {
 }
 
 #[test]
-fn a_schema_that_leads_back_to_itself_ends() {
+fn a_recursive_schema_ends() {
     let circles = [
         json!({"$ref": "#"}),
         json!({"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}),

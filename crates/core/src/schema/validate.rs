@@ -175,7 +175,7 @@ impl CompiledSchema {
     /// Whether `value` is valid. The fast path: builds no message.
     #[must_use]
     pub fn is_valid(&self, value: &Value) -> bool {
-        self.is_bearable(value) && self.validator.is_valid(value)
+        self.fits_on_stack(value) && self.validator.is_valid(value)
     }
 
     /// Returns the first twelve violations of `value`; empty if it is valid. A value nested deeper than
@@ -220,7 +220,7 @@ impl CompiledSchema {
     }
 
     /// Whether validating `value` fits on the stack.
-    fn is_bearable(&self, value: &Value) -> bool {
+    fn fits_on_stack(&self, value: &Value) -> bool {
         !nests_deeper(value, MAX_DEPTH) && self.ref_graph.is_short_for(value)
     }
 }

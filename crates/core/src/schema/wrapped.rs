@@ -42,7 +42,7 @@ pub fn of_object(schema: &Value) -> Cow<'_, Value> {
 
 /// Whether a schema looks like one that [`of_object`] wrapped in an object.
 #[must_use]
-pub fn is_around(schema: &Value) -> bool {
+pub fn is_object_wrapper(schema: &Value) -> bool {
     let only = |list: Option<&Value>| list.and_then(Value::as_array).is_some_and(|all| *all == [RESULT]);
     let properties = schema.get("properties").and_then(Value::as_object);
     is_of_object(schema)
@@ -97,7 +97,7 @@ mod tests {
 
     fn check(schema: &Value, expect: &Value) {
         assert_eq!(&*of_object(schema), expect, "{schema}");
-        assert!(is_around(expect) || schema == expect, "{schema}");
+        assert!(is_object_wrapper(expect) || schema == expect, "{schema}");
     }
 
     #[test]
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn values_go_inside_and_come_out() {
+    fn values_are_wrapped_and_unwrapped() {
         assert_eq!(inside(&around(json!([1]))), Some(&json!([1])));
         for other in [json!([1]), json!({}), json!({"result": 1, "more": 2}), json!("result")] {
             assert_eq!(inside(&other), None, "{other}");

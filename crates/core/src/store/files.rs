@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn notes_are_written_only_where_they_say_more() {
+    fn notes_are_written_only_if_they_add_information() {
         let check = |calls: &[(&str, &str)], how: &str, path: &str, expect: (usize, usize)| {
             let found = judge(&after(calls), how, path);
             assert_eq!((found.before.len(), found.after.len()), expect, "{calls:?}: {how} {path}");

@@ -158,7 +158,7 @@ impl LedgerEntry {
     /// Whether it may have costs missing in [`LedgerEntry::cost_usd`]: a model attempt without a known
     /// price or reported usage, unless it was refused before a model worked on it, or never began.
     #[must_use]
-    pub fn cost_is_open(&self) -> bool {
+    pub fn may_miss_cost(&self) -> bool {
         if self.kind != OpKind::Model || self.cost_usd.is_some() || self.attempts == 0 {
             return false;
         }
@@ -277,7 +277,7 @@ pub struct TraceSums {
     pub usage: Usage,
     /// Total cost in US dollars as far as prices are known; `None` if none is.
     pub cost_usd: Option<f64>,
-    /// Model attempts that may have had further costs; see [`LedgerEntry::cost_is_open`].
+    /// Model attempts that may have had further costs; see [`LedgerEntry::may_miss_cost`].
     #[serde(default, skip_serializing_if = "crate::model::is_zero")]
     pub open_costs: u64,
 }
@@ -306,7 +306,7 @@ impl TraceSums {
         }
         self.failures += u64::from(entry.failed());
         self.usage.add(entry.usage);
-        self.open_costs += u64::from(entry.cost_is_open());
+        self.open_costs += u64::from(entry.may_miss_cost());
         if let Some(cost) = entry.cost_usd {
             *self.cost_usd.get_or_insert(0.0) += cost;
         }

@@ -78,7 +78,7 @@ pub trait ApprovalStore: Send + Sync {
         Err(Unsupported("the approval store").into())
     }
     /// Returns the valid ones, newest first, at most `limit`.
-    async fn standing(&self, _limit: usize) -> Result<Vec<StandingApproval>, StoreError> {
+    async fn list_standing(&self, _limit: usize) -> Result<Vec<StandingApproval>, StoreError> {
         Err(Unsupported("the approval store").into())
     }
     /// Revokes one. Returns whether there was one with this id.
@@ -181,7 +181,7 @@ pub trait RunStore: Send + Sync {
         Err(Unsupported("the run store").into())
     }
     /// Saves the state during a step, and keeps the data on its calls.
-    async fn save_amid(&self, _run: &str, _state: &Value) -> Result<(), StoreError> {
+    async fn save_during_step(&self, _run: &str, _state: &Value) -> Result<(), StoreError> {
         Err(Unsupported("the run store").into())
     }
     /// A run, if it exists.

@@ -142,7 +142,7 @@ impl Trace {
         let mut children: HashMap<usize, Vec<usize>> = HashMap::new();
         let mut tops = Vec::new();
         for at in 0..entries.len() {
-            match parent(at).filter(|_| reaches_top(at, &parent)) {
+            match parent(at).filter(|_| reaches_root(at, &parent)) {
                 Some(parent) => children.entry(parent).or_default().push(at),
                 None => tops.push(at),
             }
@@ -193,7 +193,7 @@ pub async fn read(store: &dyn LedgerStore, name: &str, last: usize) -> Result<Ve
     Ok(traces)
 }
 
-fn reaches_top(mut at: usize, parent: &impl Fn(usize) -> Option<usize>) -> bool {
+fn reaches_root(mut at: usize, parent: &impl Fn(usize) -> Option<usize>) -> bool {
     let mut passed = HashSet::new();
     while let Some(next) = parent(at) {
         if !passed.insert(at) {
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn no_account_makes_a_tree_without_end() {
+    fn cyclic_parents_make_a_finite_tree() {
         use OpKind::Tool;
         check(&[(1, Some(1), 0, Tool, 1, 0)], "0: 1");
         check(&[(1, Some(2), 0, Tool, 1, 0), (2, Some(1), 0, Tool, 2, 0), (3, Some(2), 0, Tool, 3, 0)], "0: 1 2 3");
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_read_is_counted() {
+    fn unread_trace_rows_are_counted() {
         let mut short = trace(&[(1, None, 0, OpKind::Tool, 1, 0)]);
         assert_eq!(short.left_out, 0);
         short.totals.tool_calls = 9;

@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instance_sees_its_own_and_the_shared() {
+    fn an_instance_sees_own_and_shared_values() {
         let lines = written(&[("a", "set", json!(1)), ("b", "set x", json!(2)), ("a", "set y", json!(3))]);
         let read = |path, instance| fold(lines.iter(), path, instance);
         assert_eq!(read("", None), Some(json!({"a": 1})));
@@ -431,7 +431,7 @@ mod tests {
 
         /// A mark that only untrusted values have is never read without their taint.
         #[test]
-        fn untrusted_values_are_never_read_clean(log in prop::collection::vec(any_value(), 0..12)) {
+        fn untrusted_values_stay_tainted(log in prop::collection::vec(any_value(), 0..12)) {
             let mut values = SessionValues::default();
             for one in &log {
                 let mark = if one.taint.is_empty() { "clean" } else { "bad" };

@@ -546,7 +546,7 @@ cases:
     }
 
     #[test]
-    fn what_other_words_have_in_them_meets_nothing() {
+    fn words_inside_other_words_do_not_match() {
         let suites = shipped_cases().unwrap_or_else(|faults| panic!("{}", faults[0]));
         let cases = || suites.iter().flat_map(|suite| &suite.cases);
         let of = |case: &str, summary: &str, check: usize| {

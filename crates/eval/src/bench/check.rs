@@ -528,7 +528,7 @@ mod tests {
     }
 
     #[test]
-    fn checks_say_how_much_is_met() {
+    fn checks_score_how_much_is_met() {
         let output = json!({
             "i": 1, "x": 0.5, "list": ["b", "a", {"k": 1.0}], "text": "Zwölf Kröten, three", "none": null,
             "words": "It extends the notice; until 10 p.m., ninety.",
@@ -567,7 +567,7 @@ mod tests {
     }
 
     #[test]
-    fn a_judge_has_the_say_over_rubrics() {
+    fn judges_decide_rubrics() {
         let rubric =
             |path: &str| Kind::Rubric { path: path.to_owned(), task: "t".to_owned(), criteria: Vec::new(), min: 70.0 };
         let output = json!({"text": "said", "list": [1], "blank": " "});

@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_of_another_contract_is_found() {
+    fn measurements_of_older_contracts_are_found() {
         let mut file = CompatFile::default();
         file.take(&[row("p/a", 95.0, None, 1.0)]);
         let stale = |now: Option<&str>| {
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_compat_file_is_refused() {
+    fn invalid_compat_files_are_refused() {
         for (text, expect) in [
             ("", ""),
             ("{}", ""),
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_entry_spares_the_others() {
+    fn an_invalid_entry_leaves_the_others() {
         let good = r#""llm:score@1.0.0": {"recommended": ["p/a"]}"#;
         for (wrong, expect) in [
             (r#""summarize": {"recommended": []}"#, "no tool id"),
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_recommends_by_hand_stays() {
+    fn manual_recommendations_are_kept() {
         let by_hand = r#"{"llm:score@1.0.0": {"recommended": ["hand/made", "p/old"],
             "scores": {"hand/made": 0.5, "p/old": 0.9}, "measured": {"p/old": {"calls": 1}}}}"#;
         let mut file = CompatFile::parse(by_hand).expect("parses");

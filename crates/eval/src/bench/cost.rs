@@ -20,7 +20,7 @@ use super::plan::Cell;
 /// Assumed tokens of an answer without a known limit.
 const ANSWER_TOKENS: u32 = 4096;
 /// The most tokens of the message about an invalid answer.
-const AGAIN_TOKENS: usize = 400;
+const RETRY_MESSAGE_TOKENS: usize = 400;
 
 /// The price of a model, if known.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -134,7 +134,7 @@ impl<'a> Pricing<'a> {
         let answer = self.longest_answer(model, size);
         let asks = 1.0 + f64::from(size.asks_again);
         // Each further request also contains the earlier answers.
-        let more = (answer as usize + AGAIN_TOKENS).saturating_mul(size.asks_again as usize);
+        let more = (answer as usize + RETRY_MESSAGE_TOKENS).saturating_mul(size.asks_again as usize);
         let asked_model = self.models.get(model);
         let each = match asked_model.map(|model| model.price) {
             Some(Price::Known(prices)) => {
@@ -243,7 +243,7 @@ impl UsageMeter {
     }
 
     /// Returns how often events were lost: the sums of calls in progress then are uncertain.
-    pub(super) fn lag_count(&self) -> u64 {
+    pub(super) fn lost_event_count(&self) -> u64 {
         self.lags
     }
 
@@ -375,7 +375,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_known_is_not_free() {
+    fn unknown_costs_are_not_zero() {
         let used = Usage { input_tokens: 1, ..Usage::default() };
         for (failed, usage, cost, unknown, unseen) in [
             (None, used, Some(1.0), false, 0),
@@ -422,10 +422,10 @@ mod tests {
         let warning = || Arc::new(Event::Warning { code: "c".into(), message: "m".into() });
         let trace = toolwright_core::Lineage::named("t").trace;
         sender.send(warning()).expect("sent");
-        assert_eq!((meter.take(trace), meter.lag_count()), (TraceUsage::default(), 0));
+        assert_eq!((meter.take(trace), meter.lost_event_count()), (TraceUsage::default(), 0));
         sender.send(warning()).expect("sent");
         sender.send(warning()).expect("sent");
-        assert_eq!((meter.take(trace), meter.lag_count()), (TraceUsage::default(), 1));
+        assert_eq!((meter.take(trace), meter.lost_event_count()), (TraceUsage::default(), 1));
     }
 
     fn never(why: &str) -> Result<Reservation, Refusal> {

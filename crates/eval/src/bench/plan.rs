@@ -173,7 +173,7 @@ mod tests {
         Case { id: id.into(), input: json!({"a": id}), weight: 1.0, checks, line: 1, key: String::new() }
     }
 
-    fn plan_under(
+    fn create_plan(
         options: &PlanOptions,
         cases: Vec<Case>,
         repeat: u32,
@@ -193,7 +193,7 @@ mod tests {
     }
 
     fn plan(cases: Vec<Case>, repeat: u32, models: &[&str], judge: Option<&str>) -> Result<Plan, TooManyCalls> {
-        plan_under(&PlanOptions::default(), cases, repeat, models, judge)
+        create_plan(&PlanOptions::default(), cases, repeat, models, judge)
     }
 
     #[test]
@@ -205,7 +205,7 @@ mod tests {
         };
         let keys = |options: PlanOptions| -> Vec<String> {
             let cases = vec![case("a", false), case("b", true)];
-            let plan = plan_under(&options, cases, 1, &["p/1", "p/2"], Some("j/1")).expect("a plan");
+            let plan = create_plan(&options, cases, 1, &["p/1", "p/2"], Some("j/1")).expect("a plan");
             plan.cells.into_iter().map(|cell| cell.key).collect()
         };
         let before = keys(options("1", "1", "1"));
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_tell_what_is_measured() {
+    fn measurement_keys_depend_on_what_is_measured() {
         let plan_of = |judge| plan(vec![case("a", false), case("b", true)], 2, &["p/1", "p/2"], judge).expect("a plan");
         let (one, other) = (plan_of(Some("j/1")), plan_of(Some("j/2")));
         let order: Vec<_> = one.cells.iter().map(|cell| (cell.case, cell.repeat, cell.model)).collect();
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_has_an_end() {
+    fn every_run_has_an_end_event() {
         let cases: Vec<Case> = (0..=MAX_CELLS).map(|index| case(&index.to_string(), false)).collect();
         assert_eq!(plan(cases, 1, &["p/1"], None), Err(TooManyCalls(MAX_CELLS + 1)));
     }

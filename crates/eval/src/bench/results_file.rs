@@ -80,14 +80,14 @@ impl ResultsFile {
         let kept = match bytes.iter().rposition(|byte| *byte == b'\n') {
             Some(end) => &bytes[..=end],
             None if head.as_bytes().starts_with(&bytes) => &[],
-            None => return Err(failed(&NOT_OURS)),
+            None => return Err(failed(&NOT_A_RESULTS_FILE)),
         };
-        let kept = std::str::from_utf8(kept).map_err(|error| failed(&format!("{NOT_OURS}: {error}")))?;
+        let kept = std::str::from_utf8(kept).map_err(|error| failed(&format!("{NOT_A_RESULTS_FILE}: {error}")))?;
         let mut rest = kept.lines();
         if let Some(first) = rest.next()
             && serde_json::from_str::<ResultsHeader>(first).ok() != Some(ResultsHeader { bench: VERSION })
         {
-            return Err(failed(&NOT_OURS));
+            return Err(failed(&NOT_A_RESULTS_FILE));
         }
         let mut measured: Vec<Measurement> = Vec::new();
         let mut unknown_lines = 0;
@@ -151,7 +151,7 @@ impl ResultsFile {
     }
 }
 
-const NOT_OURS: &str = "it is no file of measurements; name another with --out";
+const NOT_A_RESULTS_FILE: &str = "it is no file of measurements; name another with --out";
 
 fn head() -> String {
     format!("{{\"bench\":{VERSION}}}\n")
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn other_files_are_left_as_they_are() {
+    fn other_files_are_left_unchanged() {
         let folder = tempfile::tempdir().expect("folder");
         let path = folder.path().join("f");
         for (text, expect) in

@@ -171,7 +171,7 @@ impl State<'_> {
                         } else {
                             RequestAllowance::default()
                         };
-                        let lags = self.meter.lag_count();
+                        let lags = self.meter.lost_event_count();
                         running.push(measure(bencher, InFlightCall { cell, room, estimate, requests, lags }));
                     }
                     Err(Refusal::Later) => {
@@ -215,7 +215,7 @@ impl State<'_> {
         for trace in &judged {
             of_judge.add(&self.meter.take(*trace));
         }
-        let was_missed = self.meter.lag_count() != lags;
+        let was_missed = self.meter.lost_event_count() != lags;
         spent.is_unknown |= was_missed;
         of_judge.is_unknown |= was_missed;
         let judge = self.plan.judge.as_deref().unwrap_or_default();
@@ -240,7 +240,7 @@ impl State<'_> {
             self.unwritten = Some(why);
         }
         (self.on)(Progress::Ended { measured: &measured, spent: self.cap.spent() });
-        let is_cut = allowed.is_overdrawn() && !measured.done;
+        let is_cut = allowed.has_refused_attempt() && !measured.done;
         self.measured.push(measured);
         if is_cut {
             // Neither the model nor its judge is to blame for a request that was not allowed.

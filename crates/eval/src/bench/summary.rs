@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_is_in_no_figure() {
+    fn unmeasured_cases_are_left_out_of_figures() {
         let plan = plan(vec![planned("x:a@1.0.0", &[("1", 1.0), ("2", 1.0)], 1)], &["p/a", "p/b", "p/c"]);
         let mut measured = all(&plan, |model, case, measured| match (model, case) {
             ("p/a", "2") => {
@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_from_elsewhere_breaks_nothing() {
+    fn foreign_output_lines_are_ignored() {
         let plan = plan(vec![planned("x:t@1.0.0", &[("a", 1.0), ("b", 0.1), ("c", 0.7)], 1)], &["p/m"]);
         let sums = all(&plan, |_, _, measured| {
             (measured.input_tokens, measured.output_tokens, measured.score) =

@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_its_place() {
+    fn catalogue_file_errors_name_their_place() {
         for (text, expect) in [
             ("[{\"name\": \"a\"}, 3]", "tool 2: it is not an object"),
             ("[{\"name\": \"a\", \"tags\": [{}]}]", "tool 1: its `tags` holds what is not a text"),
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn an_odd_record_does_not_cost_the_catalogue() {
+    fn an_invalid_record_leaves_the_catalogue_usable() {
         let text = "{\"name\": \"a\", \"id\": 7, \"description\": 3.5, \"tags\": \"x\"}\n\n{\"name\": \"b\", \"id\": \"7\"}\n{\"name\": \"c\"}";
         let (file, again) = CatalogueFile::parse(text).expect("a catalogue");
         let ids: Vec<_> = file.tools.iter().map(|tool| (tool.id.as_str(), tool.name.as_str())).collect();
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn the_snapshot_has_every_tool_at_its_position() {
+    fn snapshots_index_every_tool() {
         let file = read(
             r#"[{"name": "Read", "server": "fs", "server_description": "Files."}, {"name": "read", "server": "é"},
                 {"name": "read", "server": "fs"}, {"name": "read", "server": "fs", "id": "ÿ\u2028"}, {"name": "read"}]"#,

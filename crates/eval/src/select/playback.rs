@@ -82,12 +82,12 @@ impl Playback {
         let executor = Executor::new(ExecutorOptions::new(services, store.clone(), store));
         let catalogue = Catalogue::from_snapshot(Arc::clone(&self.snapshot));
         let driver = Driver::new(executor, catalogue, Arc::clone(&player) as _, None);
-        let mut state = RunState::new(self.spec(exposure), vec![Message::user(self.request())]);
+        let mut state = RunState::new(self.config(exposure), vec![Message::user(self.request())]);
         driver.run(&mut state, &options()).await.map_err(|error| error.to_string())?;
-        player.spent().map_err(|(call, why)| self.stuck_error(call, &why))
+        player.spent().map_err(|(call, why)| self.stopped_early(call, &why))
     }
 
-    fn spec(&self, exposure: Exposure) -> RunConfig {
+    fn config(&self, exposure: Exposure) -> RunConfig {
         let turns = u32::try_from(TURNS_PER_CALL * (self.task.calls.len() + 1)).unwrap_or(u32::MAX);
         RunConfig {
             limits: Limits { turns, ..Limits::default() },
@@ -116,7 +116,7 @@ impl Playback {
         self.task.calls.iter().map(cue).collect()
     }
 
-    fn stuck_error(&self, call: usize, why: &str) -> String {
+    fn stopped_early(&self, call: usize, why: &str) -> String {
         let Some(Call { step, tool, .. }) = self.task.calls.get(call) else { return why.to_owned() };
         let (number, id, query) = (step + 1, &self.file.tools[*tool].id, &self.task.steps[*step]);
         format!("it does not finish the task: in step {number}, for `{id}` ({query}), {why}")
@@ -508,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_required_is_filled_in() {
+    fn required_properties_get_samples() {
         check(json!({"type": "object", "properties": {"a": {"type": "string"}}}), json!({}));
         check(
             json!({"type": "object", "required": ["s", "n", "e", "d", "l", "o", "b"], "properties": {
@@ -533,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn what_refers_to_itself_ends() {
+    fn samples_of_recursive_schemas_end() {
         let list =
             json!({"type": "object", "required": ["a", "b"], "properties": {"a": {"$ref": "#"}, "b": {"$ref": "#"}}});
         assert!(sample(&list).is_object());

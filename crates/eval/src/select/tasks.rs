@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn an_odd_case_does_not_end_the_measurement() {
+    fn an_invalid_case_does_not_end_the_benchmark() {
         check(r#"{"query": "q", "relevant": ["gone", "a", "lost", "gone"]}"#, Ok(&[("q", &[0, 2, 3])]));
         check(r#"{"query": "q", "relevant": "a"}"#, Ok(&[("q", &[0])]));
         check(r#"{"query": 7, "relevant": [7]}"#, Ok(&[("7", &[2])]));
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_querys_half_follows_its_id() {
+    fn the_split_of_a_query_follows_its_id() {
         let positions = HashMap::from([("a", 0)]);
         // SHA-256 of `a` begins with ca, that of `1` with 6b.
         for (case, expect) in [
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_has_a_place() {
+    fn task_file_errors_name_their_step() {
         for (text, expect) in [
             ("", "it has 0 steps"),
             (r#"[{"query": "x"}]"#, "step 1: it names no tool"),

@@ -185,9 +185,9 @@ fn settled<Q, A>(api: &Api, id: &str, answered: AnswerStatus<InboxItem<Q, A>>, s
 }
 
 /// Handles `GET /api/approvals/standing`.
-pub(super) async fn standing(State(api): State<Arc<Api>>) -> ApiResult {
+pub(super) async fn list_standing(State(api): State<Arc<Api>>) -> ApiResult {
     api.owner_only()?;
-    let standing = api.stores.approvals.standing(LISTED).await?;
+    let standing = api.stores.approvals.list_standing(LISTED).await?;
     api.ok(&standing.iter().map(|row| json!(row)).collect::<Value>())
 }
 

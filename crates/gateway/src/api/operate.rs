@@ -39,7 +39,7 @@ pub(super) fn routes() -> Vec<Route> {
     use Method::{Get, Post};
     vec![
         Route::new(Get, "/api/me", "whoAmI", me, "Says whose token it is, and whether it may change anything.")
-            .gives("Me"),
+            .response_schema("Me"),
         Route::new(
             Get,
             "/api/tokens",
@@ -55,7 +55,7 @@ pub(super) fn routes() -> Vec<Route> {
                 "Counts as this model, PROVIDER/MODEL, does, where its tokenizer is configured.",
             ),
         ])
-        .gives("TokenCounts"),
+        .response_schema("TokenCounts"),
         Route::new(
             Get,
             "/api/pick",
@@ -67,7 +67,7 @@ pub(super) fn routes() -> Vec<Route> {
             required("prompt", "string", "What the user wants done."),
             optional("max", "integer", "Tools at most, from 1 to 200. Default: 20."),
         ])
-        .gives("Picks")
+        .response_schema("Picks")
         .with_responses(NONE_HERE),
         Route::new(
             Get,
@@ -76,11 +76,11 @@ pub(super) fn routes() -> Vec<Route> {
             pins,
             "Lists pinned definitions, and what changed in those that wait for approval.",
         )
-        .gives("PinList")
+        .response_schema("PinList")
         .with_responses(NONE_HERE),
         Route::new(Post, "/api/pins", "decidePin", decide_pin, "Approves or rejects a changed definition.")
             .body("PinDecision")
-            .gives("PinDecided")
+            .response_schema("PinDecided")
             .with_responses(NOT_SO),
         Route::new(
             Get,
@@ -93,14 +93,14 @@ pub(super) fn routes() -> Vec<Route> {
             optional("after", "string", "Only trees behind `next` of an earlier answer."),
             optional("limit", "integer", "Trees and mailboxes at most, from 1 to 1000. Default: 50."),
         ])
-        .gives("AgentList")
+        .response_schema("AgentList")
         .with_responses(NONE_HERE),
         Route::new(Get, "/api/triggers", "listTriggers", triggers, "Lists triggers with their firings.")
             .query([optional("firings", "integer", "Firings of each at most, the newest, from 1 to 1000. Default: 5.")])
-            .gives("TriggerList")
+            .response_schema("TriggerList")
             .with_responses(NONE_HERE),
         Route::new(Post, "/api/triggers/{id}/fire", "fireTrigger", fire, "Fires a trigger now.")
-            .gives("Firing")
+            .response_schema("Firing")
             .with_responses(NOT_SO),
         Route::new(
             Get,
@@ -109,7 +109,7 @@ pub(super) fn routes() -> Vec<Route> {
             run,
             "Shows the conversation of a saved run, with its calls and results, and its to-do list.",
         )
-        .gives("SavedRun")
+        .response_schema("SavedRun")
         .with_responses(UNKNOWN),
         Route::new(
             Get,
@@ -119,7 +119,7 @@ pub(super) fn routes() -> Vec<Route> {
             "Shows the messages and values that a session or channel keeps.",
         )
         .query([optional("after", "integer", "Only messages behind `next` of an earlier answer. Default: 0.")])
-        .gives("SessionState")
+        .response_schema("SessionState")
         .with_responses(NONE_HERE),
         Route::new(
             Get,
@@ -129,7 +129,7 @@ pub(super) fn routes() -> Vec<Route> {
             "Shows the policy in force, and how often each rule decided the last recorded calls.",
         )
         .query([CALLS])
-        .gives("PolicyInForce")
+        .response_schema("PolicyInForce")
         .with_responses(NONE_HERE),
         Route::new(
             Post,
@@ -139,7 +139,7 @@ pub(super) fn routes() -> Vec<Route> {
             "Checks a draft of the policy, and says which recorded calls it decides otherwise. Nothing is written.",
         )
         .body("PolicyDraft")
-        .gives("PolicyTried")
+        .response_schema("PolicyTried")
         .with_responses(NONE_HERE),
         Route::new(
             Post,
@@ -149,7 +149,7 @@ pub(super) fn routes() -> Vec<Route> {
             "Writes a draft of the policy into its file, and keeps a copy of the file as it was.",
         )
         .body("PolicySave")
-        .gives("PolicySaved")
+        .response_schema("PolicySaved")
         .with_responses(NOT_SO),
     ]
 }

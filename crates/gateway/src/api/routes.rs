@@ -132,12 +132,12 @@ impl Route {
         self
     }
 
-    pub(super) fn gives(mut self, schema: &'static str) -> Self {
+    pub(super) fn response_schema(mut self, schema: &'static str) -> Self {
         self.operation.answer = Content::Json(schema);
         self
     }
 
-    pub(super) fn gives_text(mut self) -> Self {
+    pub(super) fn text_response(mut self) -> Self {
         self.operation.answer = Content::Text;
         self
     }
@@ -176,7 +176,7 @@ pub(super) fn routes() -> Vec<Route> {
     let mut routes = vec![
         Route::new(Get, "/api/tools", "listTools", tools::list, "Lists tools.")
             .query([NAMESPACE, PREFIX, TAG])
-            .gives("ToolList"),
+            .response_schema("ToolList"),
         Route::new(
             Get,
             "/api/tools/{id}",
@@ -184,7 +184,7 @@ pub(super) fn routes() -> Vec<Route> {
             tools::show,
             "Shows one tool by its wire name, id, alias or bare name.",
         )
-        .gives("WholeTool")
+        .response_schema("WholeTool")
         .with_responses(UNKNOWN),
         Route::new(
             Get,
@@ -194,7 +194,7 @@ pub(super) fn routes() -> Vec<Route> {
             "Lists the last calls of one tool, the newest first, with the arguments and results that the ledger keeps.",
         )
         .query([optional("limit", "integer", "Calls at most, from 1 to 100. Default: 20.")])
-        .gives("ToolCalls")
+        .response_schema("ToolCalls")
         .with_responses(UNKNOWN),
         Route::new(
             Get,
@@ -210,7 +210,7 @@ pub(super) fn routes() -> Vec<Route> {
             PREFIX,
             TAG,
         ])
-        .gives("SearchHits"),
+        .response_schema("SearchHits"),
         Route::new(
             Post,
             "/api/call",
@@ -219,7 +219,7 @@ pub(super) fn routes() -> Vec<Route> {
             "Calls one tool. A call that failed has the status 200 too; its result says so.",
         )
         .body("Call")
-        .gives("Outcome")
+        .response_schema("Outcome")
         .with_responses(LATER),
         Route::new(Get, "/api/jobs", "listJobs", jobs::list, "Lists background jobs, the newest first.")
             .query([
@@ -227,11 +227,11 @@ pub(super) fn routes() -> Vec<Route> {
                 optional("limit", "integer", "Jobs at most, from 1 to 10000. Default: 1000."),
                 optional("open", "boolean", "Only jobs that are not over."),
             ])
-            .gives("JobList")
+            .response_schema("JobList")
             .with_responses(NO_JOBS),
         Route::new(Get, "/api/jobs/{id}", "showJob", jobs::show, "Shows one job, and what it came to.")
             .query([WAIT])
-            .gives("WholeJob")
+            .response_schema("WholeJob")
             .with_responses(NO_JOB),
         Route::new(
             Get,
@@ -244,14 +244,14 @@ pub(super) fn routes() -> Vec<Route> {
             optional("offset", "integer", "First line, from 0; negative counts from the end."),
             optional("lines", "integer", "Lines at most. Default: 1000."),
         ])
-        .gives("JobText")
+        .response_schema("JobText")
         .with_responses(NO_JOB),
         Route::new(Post, "/api/jobs/{id}/send", "sendToJob", jobs::send, "Gives a job that waits for input its input.")
             .body("JobInput")
-            .gives("WholeJob")
+            .response_schema("WholeJob")
             .with_responses(NO_JOB),
         Route::new(Post, "/api/jobs/{id}/stop", "stopJob", jobs::stop, "Stops a job, and waits a little for its end.")
-            .gives("WholeJob")
+            .response_schema("WholeJob")
             .with_responses(NO_JOB),
         Route::new(
             Get,
@@ -265,7 +265,7 @@ pub(super) fn routes() -> Vec<Route> {
             optional("after", "string", "Only questions behind `next` of an earlier answer."),
             optional("limit", "integer", "Questions at most, from 1 to 1000. Default: 1000."),
         ])
-        .gives("QuestionList")
+        .response_schema("QuestionList")
         .with_responses(OWNER),
         Route::new(
             Get,
@@ -274,7 +274,7 @@ pub(super) fn routes() -> Vec<Route> {
             approvals::show,
             "Shows a question, with what a call would change and the rule that approving it for always writes.",
         )
-        .gives("ShownQuestion")
+        .response_schema("ShownQuestion")
         .with_responses(NO_QUESTION),
         Route::new(
             Post,
@@ -284,16 +284,16 @@ pub(super) fn routes() -> Vec<Route> {
             "Approves or denies a call; answers a question of a tool's source.",
         )
         .body("Answer")
-        .gives("Answered")
+        .response_schema("Answered")
         .with_responses(NO_QUESTION),
         Route::new(
             Get,
             "/api/approvals/standing",
             "listStandingApprovals",
-            approvals::standing,
+            approvals::list_standing,
             "Lists standing approvals.",
         )
-        .gives("StandingList")
+        .response_schema("StandingList")
         .with_responses(OWNER),
         Route::new(
             Delete,
@@ -302,7 +302,7 @@ pub(super) fn routes() -> Vec<Route> {
             approvals::revoke,
             "Withdraws a standing approval.",
         )
-        .gives("Answered")
+        .response_schema("Answered")
         .with_responses(NO_QUESTION),
         Route::new(
             Get,
@@ -311,13 +311,13 @@ pub(super) fn routes() -> Vec<Route> {
             health::providers,
             "Lists the sources of tools, and how they are doing.",
         )
-        .gives("ProviderList"),
+        .response_schema("ProviderList"),
         Route::new(Get, "/api/traces", "listTraces", ledger::traces, "Lists runs and sessions, the last to end first.")
             .query([
                 optional("after", "string", "Only those behind `next` of an earlier answer."),
                 optional("limit", "integer", "Runs and sessions at most, from 1 to 1000. Default: 50."),
             ])
-            .gives("TraceList"),
+            .response_schema("TraceList"),
         Route::new(
             Get,
             "/api/traces/{id}",
@@ -330,7 +330,7 @@ pub(super) fn routes() -> Vec<Route> {
             "integer",
             "How many of the last operations of it and of each run below it, from 1 to 10000. Default: 10000.",
         )])
-        .gives("Trace")
+        .response_schema("Trace")
         .with_responses(UNKNOWN),
         Route::new(
             Get,
@@ -339,7 +339,7 @@ pub(super) fn routes() -> Vec<Route> {
             ledger::operation,
             "Shows one operation of a run or session, with the arguments and the result that the ledger keeps.",
         )
-        .gives("Operation")
+        .response_schema("Operation")
         .with_responses(UNKNOWN),
         Route::new(
             Get,
@@ -348,13 +348,13 @@ pub(super) fn routes() -> Vec<Route> {
             ledger::budgets,
             "Lists what tokens with a budget may use of models at /v1, and what they have used.",
         )
-        .gives("BudgetList"),
+        .response_schema("BudgetList"),
         Route::new(Get, "/api/usage", "sumUsage", ledger::sums, "Sums calls, failures, tokens and cost.")
             .query([
                 required("by", "string", "What to sum by: tool, model, agent, run, principal or day."),
                 optional("since_ms", "integer", "Only what ended since, in milliseconds since the epoch."),
             ])
-            .gives("UsageList"),
+            .response_schema("UsageList"),
         Route::new(
             Get,
             "/api/events",
@@ -362,7 +362,7 @@ pub(super) fn routes() -> Vec<Route> {
             events::events,
             "Events as they happen (text/event-stream). `Last-Event-ID` resumes after a break.",
         )
-        .gives_text()
+        .text_response()
         .with_responses(NO_EVENTS),
         Route::new(
             Post,
@@ -371,14 +371,14 @@ pub(super) fn routes() -> Vec<Route> {
             open_console,
             "Makes an address of the web console that opens it once.",
         )
-        .gives("ConsoleLink"),
+        .response_schema("ConsoleLink"),
     ];
     routes.extend(operate::routes());
     routes.extend([
-        Route::new(Get, "/api/openapi.json", "openapi", openapi, "This document.").gives("OpenApi"),
-        Route::new(Get, HEALTH, "health", health::health, "Whether the process lives. Needs no token.").gives_text(),
+        Route::new(Get, "/api/openapi.json", "openapi", openapi, "This document.").response_schema("OpenApi"),
+        Route::new(Get, HEALTH, "health", health::health, "Whether the process lives. Needs no token.").text_response(),
         Route::new(Get, READY, "ready", health::ready, "Whether calls are taken. Needs no token.")
-            .gives("Readiness")
+            .response_schema("Readiness")
             .with_responses(NOT_READY),
     ]);
     routes

@@ -206,10 +206,10 @@ impl Facade {
         self: &Arc<Self>,
         work: &ResponseWork,
         mut earlier: Continuation,
-        spec: RunConfig,
+        config: RunConfig,
     ) -> Result<RunState, Refusal> {
         let answered_turn = earlier.answered_turn.take().zip(earlier.turn.take());
-        let state = begin(work, earlier, spec)?;
+        let state = begin(work, earlier, config)?;
         if let Some((mut left, turn)) = answered_turn {
             // With `kept`, the response is stored in the same step: if it is missing later, it was deleted.
             let with = hash_of_answer(&work.request);
@@ -294,13 +294,13 @@ fn decisions(request: &ServedRequest) -> impl Iterator<Item = Decision<'_>> {
     decisions.filter(move |decision| is_chained(request) || !decision.is_past)
 }
 
-fn begin(work: &ResponseWork, earlier: Continuation, spec: RunConfig) -> Result<RunState, Refusal> {
+fn begin(work: &ResponseWork, earlier: Continuation, config: RunConfig) -> Result<RunState, Refusal> {
     let RequestInput { history, results, decisions } = earlier.sort(&work.request)?;
     let Some(mut state) = earlier.state else {
-        return Ok(RunState::new(spec, [earlier.messages, history].concat()));
+        return Ok(RunState::new(config, [earlier.messages, history].concat()));
     };
     let wrong = |error: TransitionError| Refusal::new(Fault::Conflict, error.to_string());
-    state.replace_config(spec);
+    state.replace_config(config);
     if !state.is_over() {
         state.add_messages(history).map_err(wrong)?;
         if !decisions.is_empty() {
@@ -313,7 +313,7 @@ fn begin(work: &ResponseWork, earlier: Continuation, spec: RunConfig) -> Result<
     }
     match user_content(&history) {
         Some(said) => state.continue_with(said).map_err(wrong)?,
-        None => state = RunState::new(state.spec().clone(), [state.messages(), &history].concat()),
+        None => state = RunState::new(state.config().clone(), [state.messages(), &history].concat()),
     }
     Ok(state)
 }
@@ -567,7 +567,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_clear_yes_approves() {
+    fn only_an_explicit_yes_approves() {
         for (text, expect) in [
             ("yes", true),
             (" Approved ", true),

@@ -160,9 +160,9 @@ impl Facade {
         if matches!(work.target, RunTarget::Raw(_)) {
             return Ok(asked.tokens());
         }
-        let (driver, options, spec) = self.prepare(&work, id).await?;
-        let preview = driver.preview(&spec, &options).await;
-        let (system, tools) = (preview.prompt.text(), spec.client.with_tools(&preview.tools).into());
+        let (driver, options, config) = self.prepare(&work, id).await?;
+        let preview = driver.preview(&config, &options).await;
+        let (system, tools) = (preview.prompt.text(), config.client.with_tools(&preview.tools).into());
         Ok(ModelRequest { system, tools, ..asked.clone() }.tokens())
     }
 

@@ -519,7 +519,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn work_waits_for_its_reader() {
+    async fn responses_wait_for_slow_readers() {
         let output = Output::new(ServedApi::Chat, ResponseHead::default(), ResponseIncludes::default(), true);
         let (most, cancel) = (AtomicUsize::new(0), Cancel::new());
         let reading = async {

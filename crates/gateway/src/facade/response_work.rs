@@ -301,14 +301,14 @@ impl Facade {
                 if decides(&work.request) && work.connection.process().await == PeerProcess::Nested {
                     return Err(Refusal::new(Fault::Forbidden, NESTED));
                 }
-                let (driver, options, spec) = self.prepare(work, session.clone()).await?;
+                let (driver, options, config) = self.prepare(work, session.clone()).await?;
                 let again = match earlier.repeated_id {
-                    Some(_) => reopen_run(&driver, &options, &spec).await?,
+                    Some(_) => reopen_run(&driver, &options, &config).await?,
                     None => None,
                 };
                 let state = match again {
                     Some(state) => state,
-                    None => self.begin(work, earlier, spec).await?,
+                    None => self.begin(work, earlier, config).await?,
                 };
                 ResumedRun { driver, options, state }
             }
@@ -325,7 +325,7 @@ impl Facade {
         work: &ResponseWork,
         session: String,
     ) -> Result<(Driver, RunOptions, RunConfig), Refusal> {
-        let PreparedRun { driver, mut options, mut spec } = self
+        let PreparedRun { driver, mut options, mut config } = self
             .source
             .prepare(RunRequest {
                 target: work.target.clone(),
@@ -341,19 +341,19 @@ impl Facade {
             .await
             .map_err(|message| Refusal::new(Fault::Invalid, message))?;
         let asked = &work.request.request;
-        spec.client = ClientRunOptions {
+        config.client = ClientRunOptions {
             tools: asked.tools.to_vec(),
             tool_choice: asked.tool_choice.clone(),
             parallel_calls: asked.parallel_calls,
             output: asked.output.clone(),
         };
-        spec.max_tokens = asked.max_tokens.or(spec.max_tokens);
-        spec.temperature = asked.temperature.or(spec.temperature);
-        spec.settings = asked.settings.clone().or(&spec.settings);
-        spec.limits.calls = spec.limits.calls.into_iter().chain(work.request.max_calls).min();
+        config.max_tokens = asked.max_tokens.or(config.max_tokens);
+        config.temperature = asked.temperature.or(config.temperature);
+        config.settings = asked.settings.clone().or(&config.settings);
+        config.limits.calls = config.limits.calls.into_iter().chain(work.request.max_calls).min();
         options.watcher = Some(Arc::clone(&work.output) as _);
         options.lost = work.lost.clone().into();
-        Ok((driver, options, spec))
+        Ok((driver, options, config))
     }
 
     /// Writes a run's answer, or its open calls and questions, and returns what the run leaves.
@@ -509,10 +509,10 @@ fn end_of(said: &Value) -> Result<ResponseEnd, Refusal> {
 }
 
 /// Loads the state of a started run, reopened if it was interrupted; `None` if it was not saved.
-async fn reopen_run(driver: &Driver, options: &RunOptions, spec: &RunConfig) -> Result<Option<RunState>, Refusal> {
+async fn reopen_run(driver: &Driver, options: &RunOptions, config: &RunConfig) -> Result<Option<RunState>, Refusal> {
     match driver.load(options).await {
         Ok(mut state) => {
-            state.replace_config(spec.clone());
+            state.replace_config(config.clone());
             state.ask_again();
             Ok(Some(state))
         }

@@ -117,7 +117,7 @@ impl Facade {
                     done = &mut working => break done,
                     // A client that is told of a waiting answer can fetch it, also after a restart.
                     () = output.person_needed.notified() => {
-                        facade.log_unkept(&work).await;
+                        facade.log_unstored(&work).await;
                         output.pending.notify_one();
                     }
                 }
@@ -135,7 +135,7 @@ impl Facade {
                 }
                 // The next process resumes work that waits for a person when the server ends.
                 if !(facade.gateway.is_draining() && output.has_question()) {
-                    facade.log_unkept(&work).await;
+                    facade.log_unstored(&work).await;
                 }
             }
             drop(ends);
@@ -147,7 +147,7 @@ impl Facade {
         })
     }
 
-    async fn log_unkept(&self, work: &ResponseWork) {
+    async fn log_unstored(&self, work: &ResponseWork) {
         if let Err(error) = self.keep(work, work.response(None)).await {
             tracing::error!("response {} was not kept: {}", work.id, error.message);
         }
@@ -186,10 +186,10 @@ impl Facade {
         work.output.detach_reader();
         work.output.replay(&kept["pieces"]);
         let session = work.session.clone().unwrap_or_else(|| work.id.clone());
-        let (driver, options, spec) = self.prepare(&work, session).await?;
+        let (driver, options, config) = self.prepare(&work, session).await?;
         match driver.load(&options).await {
             Ok(mut state) => {
-                state.replace_config(spec);
+                state.replace_config(config);
                 state.ask_again();
                 let work = Arc::new(work);
                 drop(self.start(Arc::clone(&work), permits, earlier, Some(ResumedRun { driver, options, state })));

@@ -34,7 +34,7 @@ use super::OPEN;
 use super::api_shape::{api_of, refusal, shape};
 
 /// Interval between checks for overdue connections.
-const LOOK: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Pause after a failed accept.
 const PAUSE: Duration = Duration::from_millis(50);
 /// Connections beyond the limit, on which only probes are answered.
@@ -51,7 +51,7 @@ const FULL: &str = "503: too many connections at once; try again\n";
 const FULL_RESPONSE: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain; charset=utf-8\r\n\
     retry-after: 1\r\nconnection: close\r\ncontent-length: 45\r\n\r\n503: too many connections at once; try again\n";
 /// The most connections that were closed for others and may still be reading their answer.
-const LEAVING: usize = 256;
+const MAX_CLOSING: usize = 256;
 /// How long, and up to how many bytes, input is discarded after the last answer.
 const LINGER: Duration = Duration::from_secs(1);
 const LINGER_BYTES: u64 = 1 << 20;
@@ -113,7 +113,7 @@ pub(crate) async fn serve(
     let (mut open, mut spare, mut leaving) =
         (OpenConnections::default(), OpenConnections::default(), ClosingConnections::default());
     let spare_app = app.clone().layer(from_fn(only_probes));
-    let mut look = tokio::time::interval(LOOK);
+    let mut look = tokio::time::interval(POLL_INTERVAL);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut stopped = pin!(closing.cancelled());
     let at = listener.local_addr().unwrap_or_else(|_| ([0, 0, 0, 0], 0).into());
@@ -188,7 +188,7 @@ async fn answer(mut stream: TcpStream, app: Router, connection: Connection, acti
             biased;
             () = closed.0.evicted.notified() => {
                 if closed.is_idle() {
-                    evicted = Some(closed.is_owed_an_answer());
+                    evicted = Some(closed.has_partial_request());
                     Ok(())
                 } else {
                     // A request arrived after the connection was chosen: it is still answered, as the last one.
@@ -294,7 +294,7 @@ struct ClosingConnections(VecDeque<AbortHandle>);
 impl ClosingConnections {
     fn evict_connection(&mut self, activity: &Activity, task: AbortHandle) {
         self.0.retain(|task| !task.is_finished());
-        if self.0.len() >= LEAVING
+        if self.0.len() >= MAX_CLOSING
             && let Some(first) = self.0.pop_front()
         {
             first.abort();
@@ -420,7 +420,7 @@ impl Activity {
     }
 
     /// Returns whether a request has begun to arrive and is incomplete.
-    fn is_owed_an_answer(&self) -> bool {
+    fn has_partial_request(&self) -> bool {
         let state = self.lock();
         state.has_begun && state.idle_since.is_some()
     }

@@ -128,7 +128,7 @@ impl Identity {
     }
 
     /// Returns whether it sent a token.
-    pub(crate) fn is_proven(&self) -> bool {
+    pub(crate) fn has_token(&self) -> bool {
         self.0.reach != AccessScope::Open
     }
 
@@ -304,7 +304,7 @@ async fn admit(guard: &Guard, mut request: Request, next: Next) -> Response {
     if OPEN.contains(&path) || is_webhook(path) || is_page(path) {
         return next.run(request).await;
     }
-    let identity = guard.identity(headers).filter(|identity| identity.is_proven() || identity.may_reach(path));
+    let identity = guard.identity(headers).filter(|identity| identity.has_token() || identity.may_reach(path));
     let Some(identity) = identity else {
         let mut response = refuse(path, StatusCode::UNAUTHORIZED, unauthorized_reason(headers));
         response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
@@ -478,14 +478,14 @@ mod tests {
         let mut options = HttpOptions::new(addr);
         let open = Guard::new(&options, addr, pages());
         let anybody = open.identity(&HeaderMap::new()).expect("known as the owner");
-        assert!(anybody.principal().owner && !anybody.is_proven());
+        assert!(anybody.principal().owner && !anybody.has_token());
         let reached = ["/mcp", "/mcp/small", "/metrics", "/api/tools", "/api"].map(|path| anybody.may_reach(path));
         assert_eq!(reached, [true, true, true, false, false]);
         options.api_token = Token::new("t0");
         let shown = headers(&[("authorization", "Bearer t0")]);
         let api = Guard::new(&options, addr, pages());
-        assert!(api.identity(&shown).is_some_and(|identity| identity.is_proven() && identity.may_reach("/api/tools")));
-        assert!(api.identity(&HeaderMap::new()).is_some_and(|identity| !identity.is_proven()));
+        assert!(api.identity(&shown).is_some_and(|identity| identity.has_token() && identity.may_reach("/api/tools")));
+        assert!(api.identity(&HeaderMap::new()).is_some_and(|identity| !identity.has_token()));
         options.api_token = None;
         let client = |name: &str, token: &str, views| {
             let config = ClientConfig {

@@ -60,7 +60,7 @@ const FIRST_LISTS: Duration = Duration::from_secs(2);
 /// How often a silent call sends progress to a client that asked for it. Half of the shortest client timeout known: 30 s.
 const DEFAULT_HEARTBEAT: Duration = Duration::from_secs(15);
 /// How long a shutdown may take to turn running calls into jobs.
-const HAND_OVER: Duration = Duration::from_secs(1);
+const JOB_CONVERSION_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long the answers of ended calls may take to go out.
 pub(crate) const STOP_LIMIT: Duration = Duration::from_secs(3);
 
@@ -372,7 +372,7 @@ impl Gateway {
             return;
         }
         if let Some(jobs) = jobs {
-            let handed_over = executor.convert_calls_to_jobs(HAND_OVER).await;
+            let handed_over = executor.convert_calls_to_jobs(JOB_CONVERSION_TIMEOUT).await;
             if handed_over > 0 {
                 tracing::info!("{handed_over} running calls are left as jobs to the next process");
             }

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn the_request_tells_its_generation() {
+    fn the_request_shows_its_protocol_generation() {
         let none = json!({});
         for (method, params, header, era) in [
             ("tools/list", &none, None, Era::Legacy),
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_modern_request_is_checked_rung_by_rung() {
+    fn a_modern_request_is_checked_step_by_step() {
         let with_name = |version: &str, name: &str| {
             let mut params = meta(version);
             params["name"] = json!(name);

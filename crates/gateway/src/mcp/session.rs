@@ -55,7 +55,7 @@ pub(crate) enum Asker {
     Remote {
         connection: Connection,
         /// Whether it sent a token.
-        is_proven: bool,
+        has_token: bool,
     },
 }
 
@@ -64,10 +64,10 @@ impl Asker {
     pub(crate) async fn can_decide(&self) -> bool {
         match self {
             Self::Parent => true,
-            Self::Remote { connection, is_proven } => match connection.process().await {
+            Self::Remote { connection, has_token } => match connection.process().await {
                 PeerProcess::Owners => true,
                 PeerProcess::Nested => false,
-                PeerProcess::Unknown => *is_proven,
+                PeerProcess::Unknown => *has_token,
             },
         }
     }
@@ -254,7 +254,7 @@ impl ClientState {
 
     /// Records that it was asked to open this page (parameters of `elicitation/create`), so that it is notified when
     /// the source reports completion. A question inside a call does not name its source.
-    pub(crate) fn asked_to_open(&self, source: Option<&str>, page: &Value) {
+    pub(crate) fn record_page_request(&self, source: Option<&str>, page: &Value) {
         let name = page.get("elicitationId").and_then(Value::as_str).filter(|name| name.len() <= MAX_PAGE_ID);
         let Some(name) = name else { return };
         let page = ElicitedPage { source: source.map(str::to_owned), name: name.to_owned() };
@@ -270,7 +270,7 @@ impl ClientState {
     pub(crate) fn refused(&self, source: Option<&str>, error: &RpcError) {
         if error.code == RpcError::PAGES_REQUIRED {
             let list = error.data.as_ref().and_then(|data| data.get("elicitations")).and_then(Value::as_array);
-            list.into_iter().flatten().take(MAX_PAGES).for_each(|page| self.asked_to_open(source, page));
+            list.into_iter().flatten().take(MAX_PAGES).for_each(|page| self.record_page_request(source, page));
         }
     }
 
@@ -437,9 +437,9 @@ mod tests {
     }
 
     #[test]
-    fn a_client_hears_only_of_its_own_pages() {
+    fn a_client_is_notified_only_of_its_pages() {
         let (one, two) = (ClientState::default(), ClientState::default());
-        one.asked_to_open(None, &json!({"mode": "url", "elicitationId": "1"}));
+        one.record_page_request(None, &json!({"mode": "url", "elicitationId": "1"}));
         let mut refusal = RpcError::new(RpcError::PAGES_REQUIRED, "log in");
         refusal.data = Some(Box::new(json!({"elicitations": [{"elicitationId": "2"}]})));
         two.refused(Some("a"), &refusal);
@@ -447,7 +447,7 @@ mod tests {
         assert!(one.page_is_done("a", "1") && !one.page_is_done("a", "1"));
         assert!(!two.page_is_done("b", "2"), "another source's page has the same name");
         assert!(two.page_is_done("a", "2"));
-        (0..1000).for_each(|at| one.asked_to_open(None, &json!({"elicitationId": at.to_string()})));
+        (0..1000).for_each(|at| one.record_page_request(None, &json!({"elicitationId": at.to_string()})));
         assert_eq!(one.lock().pages.len(), MAX_PAGES);
     }
 

@@ -32,7 +32,7 @@ use crate::view::{Expose, ListedSchemas, Scope, View, ViewConfig};
 /// The tools that find, describe and call others, in the order of their use.
 const FINDERS: [&str; 3] = [SEARCH_ID, DESCRIBE_ID, CALL_ID];
 const JOB_WAIT: &str = "job__wait";
-const ELSEWHERE: &str = "not served at this address";
+const NOT_SERVED_HERE: &str = "not served at this address";
 /// `_meta` key that keeps a tool in the model's context in Claude Code, despite its own tool search ("Scale with MCP
 /// Tool Search" of its documentation, anthropics/claude-code#54158).
 const ALWAYS_LOAD: &str = "anthropic/alwaysLoad";
@@ -158,7 +158,7 @@ impl ToolList {
     }
 
     /// Returns the same tool; for a call that carries another call, the carried one's.
-    pub(crate) fn resolve_carried(&self, name: &str, arguments: &Value) -> Option<&Arc<Entry>> {
+    pub(crate) fn resolve_inner_call(&self, name: &str, arguments: &Value) -> Option<&Arc<Entry>> {
         let entry = self.resolve(name)?;
         let inside = arguments.get("name").and_then(Value::as_str).filter(|_| is_carrier(entry));
         inside.map_or(Some(entry), |name| self.resolve(name))
@@ -237,7 +237,7 @@ impl ToolList {
                 let listed = entry.definition().meta.get(LISTED_FIELDS);
                 listed.and_then(|listed| listed.get("execution")).is_some_and(tasks::supports)
             }
-            _ => takes_long(entry),
+            _ => is_slow(entry),
         })
     }
 }
@@ -271,7 +271,7 @@ impl ToolListCache {
         let make = || match scope {
             Scope::Whole => searchable(whole, finder.clone()),
             Scope::Provider(name) => {
-                let part = whole.only(|entry| entry.provider.name() == &**name, ELSEWHERE);
+                let part = whole.only(|entry| entry.provider.name() == &**name, NOT_SERVED_HERE);
                 searchable(&Arc::new(part), finder.clone())
             }
             Scope::View(_) => searchable(whole, finder.clone()),
@@ -281,7 +281,7 @@ impl ToolListCache {
 
     /// Returns the part of the snapshot that a view allows.
     fn part(&mut self, view: &Arc<ViewConfig>, whole: &Arc<Snapshot>) -> Arc<Snapshot> {
-        let make = || Arc::new(whole.only(|entry| view.shows(&entry.wire_name), ELSEWHERE));
+        let make = || Arc::new(whole.only(|entry| view.shows(&entry.wire_name), NOT_SERVED_HERE));
         Arc::clone(self.parts.entry(view.name.clone()).or_insert_with(make))
     }
 }
@@ -341,7 +341,7 @@ impl Gateway {
                 ours.extend(self.options.instructions.clone());
                 let shown: HashSet<&str> = list.named.values().map(|entry| entry.provider.name()).collect();
                 let shown = sources.iter().filter(|provider| shown.contains(provider.name()));
-                instructions::together(&ours, shown.filter_map(of_source))
+                instructions::combine_instructions(&ours, shown.filter_map(of_source))
             }
             Scope::Provider(name) => {
                 let said = sources.iter().find(|provider| provider.name() == &**name).and_then(|it| it.instructions());
@@ -443,7 +443,7 @@ impl Serialize for ListedTool<'_> {
             }
             map.serialize_entry("_meta", &self.meta(listed.and_then(|listed| listed.get("_meta"))))?;
         } else {
-            if takes_long(self.entry) {
+            if is_slow(self.entry) {
                 map.serialize_entry("execution", &json!({"taskSupport": "optional"}))?;
             }
             map.serialize_entry("annotations", &annotations(self.entry))?;
@@ -454,7 +454,7 @@ impl Serialize for ListedTool<'_> {
 }
 
 /// Returns whether a built-in tool usually takes longer than a client waits.
-fn takes_long(entry: &Entry) -> bool {
+fn is_slow(entry: &Entry) -> bool {
     entry.definition().auto_background_after.is_some() || entry.provider.awaits_others(entry.id())
 }
 

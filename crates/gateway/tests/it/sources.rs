@@ -84,7 +84,7 @@ pub(crate) struct SourceState {
     /// How many of them it is at.
     pub(crate) busy: AtomicUsize,
     /// Those that were given up.
-    pub(crate) given_up: Mutex<Vec<String>>,
+    pub(crate) disconnected: Mutex<Vec<String>>,
     /// Whose call of a tool was the last.
     pub(crate) session: Mutex<Option<SessionId>>,
     /// How often it has told that its prompts and its resources are others.
@@ -112,7 +112,7 @@ impl Source {
             content: Mutex::default(),
             delay: Mutex::default(),
             busy: AtomicUsize::new(0),
-            given_up: Mutex::default(),
+            disconnected: Mutex::default(),
             session: Mutex::default(),
             renewed: Default::default(),
         });
@@ -126,13 +126,13 @@ impl Source {
     }
 
     /// Tells a notice; a list that it tells of is another one from then on.
-    pub(crate) fn tell(&self, notice: SourceNotice) {
+    pub(crate) fn send_notice(&self, notice: SourceNotice) {
         match &notice {
             SourceNotice::PromptsChanged => self.renewed[0].fetch_add(1, Ordering::Relaxed),
             SourceNotice::ResourcesChanged => self.renewed[1].fetch_add(1, Ordering::Relaxed),
             _ => 0,
         };
-        self.provider.tell(notice);
+        self.provider.send_notice(notice);
     }
 }
 
@@ -252,7 +252,7 @@ impl SourceState {
         };
         tokio::select! {
             cause = context.cancel.cancelled() => {
-                self.given_up.lock().expect("lock").push(call.raw_name.to_owned());
+                self.disconnected.lock().expect("lock").push(call.raw_name.to_owned());
                 return Err(ToolError::canceled(cause));
             }
             () = done => {}

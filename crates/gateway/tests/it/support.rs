@@ -152,7 +152,7 @@ impl ForeignSource {
             RegisteredTool::foreign(definition, *raw)
         };
         self.0.lists(FakeList::Tools(ids.into_iter().zip(raw_names).map(tool).collect()));
-        self.0.tell_change();
+        self.0.notify_change();
     }
 }
 
@@ -184,7 +184,7 @@ impl Fixture {
     }
 
     /// Whose executor passes on so many bytes whole, and no more.
-    pub(crate) async fn passing_on(max_whole: usize) -> Self {
+    pub(crate) async fn with_max_whole(max_whole: usize) -> Self {
         Self::build(|options, _| options.defaults.whole_result_max_bytes = max_whole, |_, ()| {}).await.0
     }
 

@@ -32,7 +32,7 @@ const MAX_ROUNDS: u32 = 32;
 /// Bound on the questions of one round.
 const MAX_QUESTIONS: usize = 64;
 /// Pause before repeating a request that the server only postponed, times the rounds so far.
-const PUT_OFF: Duration = Duration::from_millis(50);
+const POSTPONED_PAUSE: Duration = Duration::from_millis(50);
 
 /// The context of a request: the caller and the connection.
 #[derive(Clone, Copy)]
@@ -170,7 +170,7 @@ impl<'a> Exchange<'a> {
                 }
                 _ => {
                     params.others.shift_remove("inputResponses");
-                    tokio::time::sleep(PUT_OFF * round).await;
+                    tokio::time::sleep(POSTPONED_PAUSE * round).await;
                 }
             }
             match state {

@@ -37,7 +37,7 @@ impl Bounds {
 }
 
 /// Fields of a tool that have a place of their own in a definition.
-const PLACED: [&str; 5] = ["name", "title", "description", "inputSchema", "outputSchema"];
+const KNOWN_FIELDS: [&str; 5] = ["name", "title", "description", "inputSchema", "outputSchema"];
 
 /// A list as the server sent it.
 #[derive(Debug, Default)]
@@ -68,7 +68,7 @@ pub(crate) async fn fetch_checked(
     let mut cursor: Option<String> = None;
     for _ in 0..bounds.pages {
         let params = cursor.iter().map(|cursor| ("cursor".to_owned(), cursor.as_str().into())).collect();
-        let mut page = match connection.ask_plainly::<Value>(method, params).await {
+        let mut page = match connection.ask_without_caller::<Value>(method, params).await {
             Ok(page) => page,
             // A server without tools, of prompts or resources.
             Err(AskError::Rpc(error)) if error.code == RpcError::METHOD_NOT_FOUND && cursor.is_none() => {
@@ -139,7 +139,7 @@ pub(crate) struct ListedTools {
 ///
 /// # Errors
 /// When the namespace is illegal.
-pub(crate) fn build(spec: &McpServerOptions, raw: ListInput<'_>) -> Result<ListedTools, ProviderError> {
+pub(crate) fn build(options: &McpServerOptions, raw: ListInput<'_>) -> Result<ListedTools, ProviderError> {
     let mut listed = ListedTools::default();
     let mut sound = Vec::with_capacity(raw.tools.len() + raw.shown.len());
     let mut names = HashSet::new();
@@ -173,18 +173,18 @@ pub(crate) fn build(spec: &McpServerOptions, raw: ListInput<'_>) -> Result<Liste
     let wrong = sound.iter().map(|(name, fields, _)| (name, list_validation::mistakes(fields)));
     let wrong: Vec<_> = wrong.filter(|(_, fields)| !fields.is_empty()).collect();
     let wrong: Vec<String> = wrong.iter().map(|(name, fields)| list_validation::mistake(name, fields)).collect();
-    listed.mistakes = list_validation::mistakes_warning(&spec.name, "tools", &wrong);
+    listed.mistakes = list_validation::mistakes_warning(&options.name, "tools", &wrong);
     // All names, including filtered ones, so that a filter never renames a tool.
     let raw_names: Vec<&str> = sound.iter().map(|(name, ..)| *name).collect();
-    let ids = foreign_ids(&spec.namespace, &raw_names)
+    let ids = foreign_ids(&options.namespace, &raw_names)
         .map_err(|error| ProviderError { message: error.to_string(), source: Some(Arc::new(error)) })?;
     for (id, (name, tool, fact)) in ids.into_iter().zip(sound) {
-        if let Some(reason) = filtered(spec, name) {
+        if let Some(reason) = filtered(options, name) {
             listed.withheld.push(WithheldTool::new(name, reason));
         } else {
-            let definition = definition(spec, id, tool);
-            listed.tools.push(match spec.config.tools.get(name) {
-                Some(shown) => RegisteredTool::foreign_as(definition, name, shown),
+            let definition = definition(options, id, tool);
+            listed.tools.push(match options.config.tools.get(name) {
+                Some(shown) => RegisteredTool::foreign_with_overrides(definition, name, shown),
                 None => RegisteredTool::foreign(definition, name),
             });
             listed.facts.0.extend(fact.map(|fact| (name.to_owned(), fact)));
@@ -223,17 +223,17 @@ fn checked(tool: &Value) -> Result<(&str, &Map<String, Value>), &'static str> {
     }
 }
 
-fn filtered(spec: &McpServerOptions, name: &str) -> Option<&'static str> {
-    if !allowed_by(&spec.config.tools_allowed, &[], name) {
+fn filtered(options: &McpServerOptions, name: &str) -> Option<&'static str> {
+    if !allowed_by(&options.config.tools_allowed, &[], name) {
         Some("filtered by tools_allowed")
-    } else if !allowed_by(&[], &spec.config.tools_denied, name) {
+    } else if !allowed_by(&[], &options.config.tools_denied, name) {
         Some("filtered by tools_denied")
     } else {
         None
     }
 }
 
-fn definition(spec: &McpServerOptions, id: toolwright_core::ToolId, tool: &Map<String, Value>) -> ToolDefinition {
+fn definition(options: &McpServerOptions, id: toolwright_core::ToolId, tool: &Map<String, Value>) -> ToolDefinition {
     let text = |fields: &Map<String, Value>, key: &str| fields.get(key).and_then(Value::as_str).map(str::to_owned);
     let annotations = tool.get("annotations").and_then(Value::as_object);
     let schema = |key: &str| tool.get(key).filter(|schema| schema.is_object()).cloned();
@@ -241,22 +241,22 @@ fn definition(spec: &McpServerOptions, id: toolwright_core::ToolId, tool: &Map<S
     definition.title = text(tool, "title").or_else(|| text(annotations?, "title"));
     definition.output_schema = schema("outputSchema");
     definition.effects = effects(annotations);
-    definition.auto_background_after = spec.config.auto_background_after;
-    if !spec.config.background.is_empty()
-        && text(tool, "name").is_some_and(|name| allowed_by(&spec.config.background, &[], &name))
+    definition.auto_background_after = options.config.auto_background_after;
+    if !options.config.background.is_empty()
+        && text(tool, "name").is_some_and(|name| allowed_by(&options.config.background, &[], &name))
     {
         definition.mode = Mode::Background;
     }
-    definition.queue.clone_from(&spec.config.queue);
-    definition.no_schema_mode = spec.config.no_schema_mode;
+    definition.queue.clone_from(&options.config.queue);
+    definition.no_schema_mode = options.config.no_schema_mode;
     let name = text(tool, "name").unwrap_or_default();
     // The operator's effects override the server's hints.
-    let said = spec.config.tools.get(&name).and_then(|shown| shown.effects);
-    let of_server = spec.config.cache.0.filter(|_| said.unwrap_or(definition.effects).read_only);
-    definition.cache_ttl = spec.config.tools_cache.get(&name).map_or(of_server, |ttl| ttl.0);
+    let said = options.config.tools.get(&name).and_then(|shown| shown.effects);
+    let of_server = options.config.cache.0.filter(|_| said.unwrap_or(definition.effects).read_only);
+    definition.cache_ttl = options.config.tools_cache.get(&name).map_or(of_server, |ttl| ttl.0);
     let rest: Map<String, Value> = tool
         .iter()
-        .filter(|(key, _)| !PLACED.contains(&key.as_str()))
+        .filter(|(key, _)| !KNOWN_FIELDS.contains(&key.as_str()))
         .map(|(key, value)| (key.clone(), value.clone()))
         .collect();
     if !rest.is_empty() {
@@ -319,18 +319,18 @@ impl Manifest {
     ///
     /// # Errors
     /// When the namespace is illegal.
-    pub(crate) fn build(&self, spec: &McpServerOptions) -> Result<ListedTools, ProviderError> {
+    pub(crate) fn build(&self, options: &McpServerOptions) -> Result<ListedTools, ProviderError> {
         let mut shown = Vec::new();
-        if spec.config.resources == AsTools::Yes && self.capabilities.contains_key("resources") {
+        if options.config.resources == AsTools::Yes && self.capabilities.contains_key("resources") {
             shown.extend(listed_as_tools::resources());
         }
-        if spec.config.prompts == AsTools::Yes {
+        if options.config.prompts == AsTools::Yes {
             shown.extend(listed_as_tools::prompts(&self.prompts));
         }
         let is_modern = self.version.as_deref().is_some_and(|version| MODERN_VERSIONS.contains(&version));
-        let has_headers = matches!(spec.config.transport, McpTransport::Http { .. });
+        let has_headers = matches!(options.config.transport, McpTransport::Http { .. });
         let marks = if is_modern && has_headers { HeaderMarks::Followed } else { HeaderMarks::Ignored };
-        build(spec, ListInput { tools: &self.tools, shown, marks })
+        build(options, ListInput { tools: &self.tools, shown, marks })
     }
 }
 
@@ -389,17 +389,17 @@ mod tests {
     use toolwright_core::catalogue::ToolOverride;
     use toolwright_core::setting::CacheTtl;
 
-    fn spec() -> McpServerOptions {
+    fn options() -> McpServerOptions {
         McpServerOptions::new("srv", McpTransport::Http { url: "http://x/mcp".into(), headers: BTreeMap::new() })
     }
 
     fn one(tool: Value) -> ToolDefinition {
-        let listed = build(&spec(), ListInput { tools: &[tool], ..ListInput::default() }).expect("listed");
+        let listed = build(&options(), ListInput { tools: &[tool], ..ListInput::default() }).expect("listed");
         listed.tools[0].definition().clone()
     }
 
     #[test]
-    fn a_tool_keeps_everything_that_its_server_said() {
+    fn a_tool_keeps_all_fields_of_its_server() {
         let tool = json!({
             "name": "Get.File", "title": "Get", "description": "d", "inputSchema": {"type": "object", "x-y": 1},
             "outputSchema": {"type": "object"}, "annotations": {"readOnlyHint": true, "later": 1},
@@ -410,7 +410,7 @@ mod tests {
         assert_eq!(definition.parameters, Some(tool["inputSchema"].clone()));
         assert_eq!(definition.output_schema, Some(tool["outputSchema"].clone()));
         let mut again = definition.meta[LISTED_FIELDS].as_object().expect("rest").clone();
-        again.extend(PLACED.iter().map(|key| ((*key).to_owned(), tool[key].clone())));
+        again.extend(KNOWN_FIELDS.iter().map(|key| ((*key).to_owned(), tool[key].clone())));
         assert_eq!(Value::Object(again), tool);
     }
 
@@ -435,14 +435,14 @@ mod tests {
 
     #[test]
     fn one_bad_tool_does_not_lose_the_others() {
-        let mut spec = spec();
-        spec.config.tools_allowed = vec!["*".into()];
-        spec.config.tools_denied = vec!["DROP*".into()];
+        let mut options = options();
+        options.config.tools_allowed = vec!["*".into()];
+        options.config.tools_denied = vec!["DROP*".into()];
         let raw = [
             json!({"name": "good"}),
             json!({"name": "bad", "inputSchema": "string"}),
             json!({"name": "of_text", "inputSchema": {"type": "string"}}),
-            json!({"name": "careless", "inputSchema": {}, "annotations": null}),
+            json!({"name": "nulls", "inputSchema": {}, "annotations": null}),
             json!({"title": "nameless"}),
             json!("text"),
             json!({"name": ""}),
@@ -451,9 +451,9 @@ mod tests {
             json!({"name": "a.b"}),
             json!({"name": "a_b", "outputSchema": true}),
         ];
-        let listed = build(&spec, ListInput { tools: &raw, ..ListInput::default() }).expect("listed");
+        let listed = build(&options, ListInput { tools: &raw, ..ListInput::default() }).expect("listed");
         let names: Vec<_> = listed.tools.iter().map(|tool| tool.raw_name()).collect();
-        assert_eq!(names, ["good", "careless", "a.b", "a_b"]);
+        assert_eq!(names, ["good", "nulls", "a.b", "a_b"]);
         assert_ne!(listed.tools[2].definition().id, listed.tools[3].definition().id);
         let withheld: Vec<_> = listed.withheld.iter().map(|one| one.name.as_str()).collect();
         assert_eq!(withheld, ["bad", "of_text", "tool 4", "tool 5", "", "good", "drop_all"]);
@@ -463,17 +463,17 @@ mod tests {
     #[test]
     fn a_filter_renames_nothing() {
         let raw = [json!({"name": "a.b"}), json!({"name": "a_b"})];
-        let all = build(&spec(), ListInput { tools: &raw, ..ListInput::default() }).expect("listed");
-        let mut spec = spec();
-        spec.config.tools_denied = vec!["a.b".into()];
-        let some = build(&spec, ListInput { tools: &raw, ..ListInput::default() }).expect("listed");
+        let all = build(&options(), ListInput { tools: &raw, ..ListInput::default() }).expect("listed");
+        let mut options = options();
+        options.config.tools_denied = vec!["a.b".into()];
+        let some = build(&options, ListInput { tools: &raw, ..ListInput::default() }).expect("listed");
         assert_eq!(some.tools[0].definition().id, all.tools[1].definition().id);
     }
 
     #[test]
     fn operator_overrides_change_only_what_is_shown() {
         let raw = [json!({"name": "Get", "description": "From the server."}), json!({"name": "b"})];
-        let plain = build(&spec(), ListInput { tools: &raw, ..ListInput::default() }).expect("listed");
+        let plain = build(&options(), ListInput { tools: &raw, ..ListInput::default() }).expect("listed");
         let shown = ToolOverride {
             name: Some("fetch_page".into()),
             description: Some("Ours.".into()),
@@ -481,10 +481,10 @@ mod tests {
             ..serde_json::from_value(json!({"mode": "background", "queue": "slow", "timeout": "9s", "max_output": 500}))
                 .expect("settings")
         };
-        let mut spec = spec();
-        spec.config.no_schema_mode = Some(toolwright_core::definition::NoSchemaMode::ReadOnly);
-        spec.config.tools.insert("Get".into(), shown);
-        let ours = build(&spec, ListInput { tools: &raw, ..ListInput::default() }).expect("listed");
+        let mut options = options();
+        options.config.no_schema_mode = Some(toolwright_core::definition::NoSchemaMode::ReadOnly);
+        options.config.tools.insert("Get".into(), shown);
+        let ours = build(&options, ListInput { tools: &raw, ..ListInput::default() }).expect("listed");
         let (was, is) = (&plain.tools[0], &ours.tools[0]);
         assert_eq!(was.definition().id, is.definition().id);
         assert_eq!(
@@ -495,7 +495,7 @@ mod tests {
         let said = is.definition();
         assert_eq!((said.mode, said.queue.as_deref(), said.max_output), (Mode::Background, Some("slow"), Some(500)));
         assert_eq!(said.timeout, Some(Duration::from_secs(9)));
-        assert_eq!(ours.tools[1].definition().no_schema_mode, spec.config.no_schema_mode);
+        assert_eq!(ours.tools[1].definition().no_schema_mode, options.config.no_schema_mode);
         assert_eq!((is.source_hash(), is.source_contract()), (was.hash(), was.definition().contract()));
         assert_ne!(is.hash(), was.hash(), "what is approved by a person is what is shown");
         assert_eq!(ours.tools[1].hash(), plain.tools[1].hash());
@@ -503,25 +503,25 @@ mod tests {
 
     #[test]
     fn caching_applies_to_readers_and_named_tools() {
-        let mut spec = spec();
-        spec.config.cache.0 = Some(Duration::from_secs(9));
-        spec.config.tools_cache =
+        let mut options = options();
+        options.config.cache.0 = Some(Duration::from_secs(9));
+        options.config.tools_cache =
             [("off".into(), CacheTtl(None)), ("own".into(), CacheTtl(Some(Duration::from_secs(1))))].into();
         let reads = |name: &str| json!({"name": name, "annotations": {"readOnlyHint": true}});
         let raw = [reads("r"), json!({"name": "w"}), reads("off"), json!({"name": "own"})];
-        let listed = build(&spec, ListInput { tools: &raw, ..ListInput::default() }).expect("listed");
+        let listed = build(&options, ListInput { tools: &raw, ..ListInput::default() }).expect("listed");
         let ttls: Vec<_> = listed.tools.iter().map(|tool| tool.definition().cache_ttl).collect();
         assert_eq!(ttls, [Some(Duration::from_secs(9)), None, None, Some(Duration::from_secs(1))]);
     }
 
     #[test]
     fn declared_effects_decide_what_is_cached() {
-        let mut spec = spec();
-        spec.config.cache.0 = Some(Duration::from_secs(9));
+        let mut options = options();
+        options.config.cache.0 = Some(Duration::from_secs(9));
         let shown = |effects| ToolOverride { effects: Some(effects), ..ToolOverride::default() };
-        spec.config.tools = [("liar".into(), shown(Effects::UNKNOWN)), ("shy".into(), shown(Effects::READ))].into();
+        options.config.tools = [("liar".into(), shown(Effects::UNKNOWN)), ("shy".into(), shown(Effects::READ))].into();
         let raw = [json!({"name": "liar", "annotations": {"readOnlyHint": true}}), json!({"name": "shy"})];
-        let listed = build(&spec, ListInput { tools: &raw, ..ListInput::default() }).expect("listed");
+        let listed = build(&options, ListInput { tools: &raw, ..ListInput::default() }).expect("listed");
         let ttls: Vec<_> = listed.tools.iter().map(|tool| tool.definition().cache_ttl).collect();
         assert_eq!(ttls, [None, Some(Duration::from_secs(9))]);
     }

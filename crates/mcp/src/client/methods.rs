@@ -70,14 +70,14 @@ pub(crate) struct McpMethods {
 impl McpMethods {
     /// The methods of `source`.
     pub(crate) fn new(source: Arc<Source>) -> Arc<Self> {
-        let credential_scope = source.spec.credential_scope();
+        let credential_scope = source.options.credential_scope();
         Arc::new(Self { credential_scope, source, tools: OnceLock::new() })
     }
 
     /// Stores the log level of a server that is not running, for its start: a lazy server, or that of one session.
-    fn put_off(&self, method: &str, params: &Map<String, Value>, context: &ToolContext) -> Option<Value> {
-        let spec = &self.source.spec;
-        let is_later = method == SET_LEVEL && (spec.config.lazy || !spec.config.shared);
+    fn store_log_level(&self, method: &str, params: &Map<String, Value>, context: &ToolContext) -> Option<Value> {
+        let options = &self.source.options;
+        let is_later = method == SET_LEVEL && (options.config.lazy || !options.config.shared);
         let keep = || self.source.pool.keep_level(&context.session.id, context.client.session_ask_style(), params);
         (is_later && keep()).then(|| json!({}))
     }
@@ -95,7 +95,7 @@ fn tool(namespace: &str, method: &Method) -> Option<Arc<RegisteredTool>> {
 #[async_trait]
 impl Provider for McpMethods {
     fn name(&self) -> &str {
-        &self.source.spec.name
+        &self.source.options.name
     }
 
     fn kind(&self) -> ProviderKind {
@@ -103,11 +103,11 @@ impl Provider for McpMethods {
     }
 
     async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError> {
-        let spec = &self.source.spec;
+        let options = &self.source.options;
         // Subscriptions need a shared connection.
-        let had = METHODS.iter().filter(|method| spec.config.shared || !FOLLOWING.contains(&method.name));
+        let had = METHODS.iter().filter(|method| options.config.shared || !FOLLOWING.contains(&method.name));
         // An illegal namespace gives no methods; the list of tools reports it.
-        Ok(self.tools.get_or_init(|| had.filter_map(|method| tool(&spec.namespace, method)).collect()).clone())
+        Ok(self.tools.get_or_init(|| had.filter_map(|method| tool(&options.namespace, method)).collect()).clone())
     }
 
     async fn call(&self, call: ProviderCall<'_>, context: &ToolContext) -> Result<ToolOutput, ToolError> {
@@ -115,7 +115,7 @@ impl Provider for McpMethods {
             Value::Object(params) => params,
             _ => Map::new(),
         };
-        if let Some(result) = self.put_off(call.raw_name, &params, context) {
+        if let Some(result) = self.store_log_level(call.raw_name, &params, context) {
             return Ok(ToolOutput::default().with_extra(METHOD_RESULT, result));
         }
         // Subscriptions are shared by all sessions, and outlast any of them.
@@ -141,16 +141,16 @@ impl Provider for McpMethods {
         true
     }
 
-    fn only_waits(&self) -> bool {
+    fn is_io_bound(&self) -> bool {
         true
     }
 
     fn limits(&self) -> CallLimits {
-        self.source.spec.limits()
+        self.source.options.limits()
     }
 
     fn credential_scope(&self, _principal: &Principal) -> Option<ContentHash> {
-        Some(self.source.spec.scope_now(self.credential_scope))
+        Some(self.source.options.scope_now(self.credential_scope))
     }
 
     fn health(&self) -> Health {
@@ -165,8 +165,8 @@ async fn run(
     params: Map<String, Value>,
     context: &ToolContext,
 ) -> Result<Value, ToolError> {
-    let exchange = Exchange { server: &source.spec.name, connection: &connection, context };
-    let refused = |error: RpcError| refusal(&source.spec.name, method.into(), error);
+    let exchange = Exchange { server: &source.options.name, connection: &connection, context };
+    let refused = |error: RpcError| refusal(&source.options.name, method.into(), error);
     let is_modern = connection.server().era == Era::Modern;
     let uri = params.get("uri").and_then(Value::as_str).unwrap_or_default().to_owned();
     match method {
@@ -233,7 +233,7 @@ impl NonToolLists {
     /// The lists of `source`; those of a lazy one are stored in `manifests`, so that it need not be started for them
     /// again.
     pub(crate) fn new(source: Arc<Source>, manifests: Arc<dyn ManifestCache>) -> Self {
-        let credential_scope = source.spec.credential_scope();
+        let credential_scope = source.options.credential_scope();
         Self { source, credential_scope, manifests, warned: Mutex::default() }
     }
 
@@ -265,7 +265,7 @@ impl NonToolLists {
                 mistakes.extend(list_validation::page(kind, page));
             }
         };
-        let bound = list_bound(self.source.spec.config.request_timeout);
+        let bound = list_bound(self.source.options.config.request_timeout);
         let fetched = fetch_checked(connection, kind.method(), kind.list_key(), BOUNDS, &mut check);
         let listed = match tokio::time::timeout(bound, fetched).await {
             Ok(Ok(listed)) => listed,
@@ -279,8 +279,8 @@ impl NonToolLists {
                 return Err(format!("it did not list its {} within {within}", kind.words()));
             }
         };
-        let mended = list_validation::mistakes_warning(&self.source.spec.name, kind.words(), &mistakes);
-        let cut = listed.cut.map(|cut| format!("{}: {cut}", self.source.spec.name));
+        let mended = list_validation::mistakes_warning(&self.source.options.name, kind.words(), &mistakes);
+        let cut = listed.cut.map(|cut| format!("{}: {cut}", self.source.options.name));
         self.warn(kind, mended.into_iter().chain(cut).collect::<Vec<_>>().join("; "));
         self.keep(kind, &listed.entries).await;
         Ok(listed.entries.into())
@@ -297,11 +297,11 @@ impl NonToolLists {
 
     /// Returns the stored list of a lazy server that is not running.
     async fn kept(&self, kind: ListKind) -> Option<Arc<[Value]>> {
-        if !self.source.spec.config.lazy || !self.source.pool.are_idle() {
+        if !self.source.options.config.lazy || !self.source.pool.are_idle() {
             return None;
         }
         let mut kept = self.manifests.manifest(&self.key(kind)).await.unwrap_or_else(|error| {
-            tracing::debug!(server = self.source.spec.name, "what it listed was not read: {error}");
+            tracing::debug!(server = self.source.options.name, "what it listed was not read: {error}");
             None
         })?;
         match kept.get_mut("items").map(Value::take) {
@@ -311,7 +311,7 @@ impl NonToolLists {
     }
 
     async fn keep(&self, kind: ListKind, items: &[Value]) {
-        if !self.source.spec.config.lazy {
+        if !self.source.options.config.lazy {
             return;
         }
         let kept = json!({"items": items});
@@ -322,13 +322,13 @@ impl NonToolLists {
             self.manifests.set_manifest(&key, &kept).await
         };
         if let Err(error) = done {
-            tracing::debug!(server = self.source.spec.name, "what it listed was not kept: {error}");
+            tracing::debug!(server = self.source.options.name, "what it listed was not kept: {error}");
         }
     }
 
     /// Returns the storage key of a list: unlike that of tools, it depends on the login, as a hash.
     fn key(&self, kind: ListKind) -> String {
-        let spec = &self.source.spec;
-        format!("{} {} {}", spec.manifest_key(), spec.scope_now(self.credential_scope), kind.method())
+        let options = &self.source.options;
+        format!("{} {} {}", options.manifest_key(), options.scope_now(self.credential_scope), kind.method())
     }
 }

@@ -70,29 +70,29 @@ struct LastListing {
 
 impl std::fmt::Debug for McpProvider {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("McpProvider").field("spec", &self.source.spec).finish_non_exhaustive()
+        f.debug_struct("McpProvider").field("options", &self.source.options).finish_non_exhaustive()
     }
 }
 
 impl McpProvider {
     /// A provider that is not connected yet.
     #[must_use]
-    pub fn new(spec: McpServerOptions, deps: McpOptions) -> Arc<Self> {
-        let spec = Arc::new(spec);
+    pub fn new(options: McpServerOptions, deps: McpOptions) -> Arc<Self> {
+        let options = Arc::new(options);
         let changes = Arc::new(ChangeAnnouncer::default());
         let announce = || {
             let changes = Arc::clone(&changes);
             Arc::new(move || changes.announce()) as Arc<dyn Fn() + Send + Sync>
         };
         let listener =
-            Listener::new(spec.name.as_str().into(), Arc::clone(&deps.events), announce(), spec.config.prompts)
-                .shown_to(spec.frames.clone());
+            Listener::new(options.name.as_str().into(), Arc::clone(&deps.events), announce(), options.config.prompts)
+                .shown_to(options.frames.clone());
         let followed = Arc::default();
         let folders = ServerRoots::new(Arc::clone(&deps.roots));
-        let (manifest_key, credential_scope) = (spec.manifest_key(), spec.credential_scope());
+        let (manifest_key, credential_scope) = (options.manifest_key(), options.credential_scope());
         let version_probe = VersionProbe::new(Arc::clone(&deps.manifests), manifest_key.clone());
         let connector = Connector {
-            spec: Arc::clone(&spec),
+            options: Arc::clone(&options),
             events: Arc::clone(&deps.events),
             listener: Arc::clone(&listener),
             followed: Arc::clone(&followed),
@@ -102,7 +102,7 @@ impl McpProvider {
             wanted_era: None,
         };
         let pool = ConnectionPool::new(connector, announce());
-        let source = Source::new(spec, pool, listener, followed);
+        let source = Source::new(options, pool, listener, followed);
         Arc::new(Self {
             methods: McpMethods::new(Arc::clone(&source)),
             other_lists: NonToolLists::new(Arc::clone(&source), Arc::clone(&deps.manifests)),
@@ -121,8 +121,8 @@ impl McpProvider {
 
     /// The configuration.
     #[must_use]
-    pub fn spec(&self) -> &McpServerOptions {
-        &self.source.spec
+    pub fn options(&self) -> &McpServerOptions {
+        &self.source.options
     }
 
     fn managed(&self) -> &Arc<ManagedConnection> {
@@ -132,7 +132,7 @@ impl McpProvider {
     /// Fetches the list. If the connection exists and anything goes wrong, including being dropped, the list is
     /// fetched again after a pause; without a connection, the next connection is announced.
     async fn fetch(&self) -> Result<(ListAttempt<'_>, RawList), String> {
-        let bound = list_bound(self.spec().config.request_timeout);
+        let bound = list_bound(self.options().config.request_timeout);
         let mut renewed = false;
         loop {
             let connection = self.managed().connection(WaitPolicy::WaitToList).await?;
@@ -162,10 +162,10 @@ impl McpProvider {
 
     /// Lists its prompts, if they are offered as tools. If that fails, the tools stay.
     async fn prompts(&self, attempt: &ListAttempt<'_>) -> Vec<Value> {
-        if self.spec().config.prompts == AsTools::No || !attempt.connection.server().offers("prompts") {
+        if self.options().config.prompts == AsTools::No || !attempt.connection.server().offers("prompts") {
             return Vec::new();
         }
-        let bound = list_bound(self.spec().config.request_timeout);
+        let bound = list_bound(self.options().config.request_timeout);
         let fetched = listing::fetch(&attempt.connection, "prompts/list", "prompts");
         let problem = match tokio::time::timeout(bound, fetched).await {
             Ok(Ok(list)) => {
@@ -181,7 +181,7 @@ impl McpProvider {
 
     fn warn_truncated_list(&self, cut: Option<String>) {
         if let Some(reason) = cut {
-            let message = format!("MCP server {}: {reason}", self.spec().name);
+            let message = format!("MCP server {}: {reason}", self.options().name);
             self.deps.events.emit(Event::Warning { code: "mcp_list_cut".to_owned(), message });
         }
     }
@@ -191,7 +191,7 @@ impl McpProvider {
         let mut kept = match self.deps.manifests.manifest(&self.manifest_key).await {
             Ok(kept) => kept?,
             Err(error) => {
-                tracing::debug!(server = self.spec().name, "the cached tool list was not read: {error}");
+                tracing::debug!(server = self.options().name, "the cached tool list was not read: {error}");
                 return None;
             }
         };
@@ -202,7 +202,7 @@ impl McpProvider {
 
     /// Takes over a manifest. Returns the tools it offers.
     fn take(&self, manifest: &Manifest, outcome: Option<Result<(), String>>) -> Result<Built, ProviderError> {
-        let mut built = manifest.build(self.spec())?;
+        let mut built = manifest.build(self.options())?;
         if manifest.asks_folders {
             self.folders.note_roots_request();
         }
@@ -224,8 +224,8 @@ impl McpProvider {
     }
 
     /// Returns the tools of an earlier run, if the server need not be started for them.
-    async fn put_off(&self) -> Option<Built> {
-        if !self.spec().config.lazy || !self.managed().is_idle() {
+    async fn cached_tools(&self) -> Option<Built> {
+        if !self.options().config.lazy || !self.managed().is_idle() {
             return None;
         }
         let manifest = self.manifest().await?;
@@ -240,7 +240,7 @@ impl McpProvider {
             Err(error) => Err(error.to_string()),
         };
         if let Err(error) = kept {
-            tracing::debug!(server = self.spec().name, "the tool list was not cached: {error}");
+            tracing::debug!(server = self.options().name, "the tool list was not cached: {error}");
         }
     }
 
@@ -249,18 +249,18 @@ impl McpProvider {
     }
 
     fn named(&self, reason: &str) -> ProviderError {
-        ProviderError::new(format!("MCP server {}: {reason}", self.spec().name))
+        ProviderError::new(format!("MCP server {}: {reason}", self.options().name))
     }
 }
 
 #[async_trait]
 impl Provider for McpProvider {
     fn name(&self) -> &str {
-        &self.spec().name
+        &self.options().name
     }
 
     fn defined_in(&self) -> &str {
-        &self.spec().defined_in
+        &self.options().defined_in
     }
 
     fn kind(&self) -> ProviderKind {
@@ -268,7 +268,7 @@ impl Provider for McpProvider {
     }
 
     async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError> {
-        if let Some(built) = self.put_off().await {
+        if let Some(built) = self.cached_tools().await {
             return Ok(built.tools);
         }
         let failed = |error: ProviderError| {
@@ -295,7 +295,7 @@ impl Provider for McpProvider {
     async fn call(&self, call: ProviderCall<'_>, context: &ToolContext) -> Result<ToolOutput, ToolError> {
         let facts = self.source.facts();
         let fact = facts.of(call.raw_name);
-        let server = &self.spec().name;
+        let server = &self.options().name;
         // A client without capabilities cannot be asked, so any connection serves.
         let ask_style =
             if context.client.capabilities().is_empty() { AskStyle::Either } else { context.client.ask_style() };
@@ -311,7 +311,7 @@ impl Provider for McpProvider {
     }
 
     async fn warm_up(&self) -> Result<(), ProviderError> {
-        if self.put_off().await.is_some() {
+        if self.cached_tools().await.is_some() {
             return Ok(());
         }
         self.managed().connection(WaitPolicy::Wait).await.map(drop).map_err(|reason| self.named(&reason))
@@ -344,20 +344,20 @@ impl Provider for McpProvider {
         Some(self.source.peer())
     }
 
-    fn only_waits(&self) -> bool {
+    fn is_io_bound(&self) -> bool {
         true
     }
 
     fn limits(&self) -> CallLimits {
-        self.spec().limits()
+        self.options().limits()
     }
 
     fn credential_scope(&self, _principal: &Principal) -> Option<ContentHash> {
-        Some(self.spec().scope_now(self.credential_scope))
+        Some(self.options().scope_now(self.credential_scope))
     }
 
     fn trust(&self) -> HintTrust {
-        if self.spec().config.trusted { HintTrust::Trusted } else { HintTrust::Foreign }
+        if self.options().config.trusted { HintTrust::Trusted } else { HintTrust::Foreign }
     }
 
     fn methods(&self) -> Option<Arc<dyn Provider>> {
@@ -367,7 +367,7 @@ impl Provider for McpProvider {
     fn capabilities(&self) -> Option<Arc<Map<String, Value>>> {
         let said = self.managed().current().map(|connection| Arc::clone(&connection.server().capabilities));
         let said = said.or_else(|| self.listed().capabilities.clone())?;
-        Some(if self.spec().config.shared { said } else { self.announced.without_subscriptions(said) })
+        Some(if self.options().config.shared { said } else { self.announced.without_subscriptions(said) })
     }
 
     fn on_notice(&self, notify: NoticeSink) {
@@ -385,7 +385,7 @@ impl Provider for McpProvider {
     async fn cached(&self) -> Option<Vec<Arc<RegisteredTool>>> {
         let manifest = self.manifest().await?;
         if self.listed().outcome.is_some() {
-            return manifest.build(self.spec()).ok().map(|built| built.tools);
+            return manifest.build(self.options()).ok().map(|built| built.tools);
         }
         self.take(&manifest, None).ok().map(|built| built.tools)
     }
@@ -394,7 +394,7 @@ impl Provider for McpProvider {
 impl Drop for McpProvider {
     fn drop(&mut self) {
         self.relist.close();
-        self.source.pool.close_for_good();
+        self.source.pool.close_permanently();
     }
 }
 

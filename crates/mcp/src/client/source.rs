@@ -32,7 +32,7 @@ const TTL_BOUNDS: (Duration, Duration) = (Duration::from_secs(1), Duration::from
 /// A server.
 pub(crate) struct Source {
     /// The configuration.
-    pub(crate) spec: Arc<McpServerOptions>,
+    pub(crate) options: Arc<McpServerOptions>,
     /// Its connections.
     pub(crate) pool: ConnectionPool,
     /// Handles its messages outside of calls.
@@ -54,12 +54,12 @@ pub(crate) enum ConnectionChoice {
 impl Source {
     /// A server that is not connected yet.
     pub(crate) fn new(
-        spec: Arc<McpServerOptions>,
+        options: Arc<McpServerOptions>,
         pool: ConnectionPool,
         listener: Arc<Listener>,
         followed: Arc<FollowedResources>,
     ) -> Arc<Self> {
-        Arc::new(Self { spec, pool, listener, followed, facts: Mutex::default() })
+        Arc::new(Self { options, pool, listener, followed, facts: Mutex::default() })
     }
 
     /// Returns the server's identity for calls.
@@ -97,7 +97,7 @@ impl Source {
     where
         W: Future<Output = Result<T, ToolError>>,
     {
-        let name = &self.spec.name;
+        let name = &self.options.name;
         let failed = |reason: String| transport(name, &reason).retryable();
         let connection = async {
             match choice {

@@ -29,7 +29,7 @@ const EXTENSION: &str = "io.modelcontextprotocol/tasks";
 const POLL: Duration = Duration::from_secs(1);
 const POLL_BOUNDS: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(30));
 /// Bound on answers to one task request that show no knowledge of the task.
-const MAX_STRANGE: u32 = 8;
+const MAX_UNRELATED_ANSWERS: u32 = 8;
 /// Time limit for cancelling a task at the server.
 const CANCEL_BOUND: Duration = Duration::from_secs(5);
 
@@ -147,7 +147,7 @@ pub(crate) async fn finish(
 
 /// Polls the task, with growing pauses until the server has answered: polling twice is harmless,
 /// and the task continues meanwhile. The call's own limit and cancellation bound this while the server is away, and
-/// [`MAX_STRANGE`] if another server has replaced it.
+/// [`MAX_UNRELATED_ANSWERS`] if another server has replaced it.
 ///
 /// # Errors
 /// The server refuses, the connection of the task has ended, or a retry would not help.
@@ -163,7 +163,7 @@ async fn poll_task(
         let mut params = params_of(exchange, method, id);
         match exchange.attempt(method, Some(id), Vec::new(), &mut params).await {
             Ok(result) => return Ok(result),
-            Err(error) => put_off(exchange, (method, what), error, &mut tries).await?,
+            Err(error) => wait_before_retry(exchange, (method, what), error, &mut tries).await?,
         }
     }
 }
@@ -189,7 +189,7 @@ async fn deliver(
             Err(AskError::Rpc(_)) if may_have_arrived => return Ok(()),
             Err(error) => {
                 may_have_arrived |= matches!(error, AskError::Broken(_) | AskError::Fault(_));
-                put_off(exchange, ("tasks/update", what), error, &mut tries).await?;
+                wait_before_retry(exchange, ("tasks/update", what), error, &mut tries).await?;
             }
         }
     }
@@ -199,7 +199,7 @@ async fn deliver(
 ///
 /// # Errors
 /// A retry would not help.
-async fn put_off(
+async fn wait_before_retry(
     exchange: &Exchange<'_>,
     (method, what): (&str, RequestLabel<'_>),
     error: AskError,
@@ -236,7 +236,7 @@ impl PollState {
     /// Counts such an answer. Returns whether more are allowed.
     fn count(&mut self) -> bool {
         self.strange += 1;
-        self.strange < MAX_STRANGE
+        self.strange < MAX_UNRELATED_ANSWERS
     }
 
     /// Whether a retry may succeed after this error.
@@ -312,7 +312,7 @@ mod tests {
     #[test]
     fn absent_servers_are_awaited_unknown_tasks_fail() {
         let mut tries = PollState::new(POLL);
-        let expired = (1..MAX_STRANGE).all(|_| tries.may_poll_again(&AskError::Expired));
+        let expired = (1..MAX_UNRELATED_ANSWERS).all(|_| tries.may_poll_again(&AskError::Expired));
         let away = (0..1000).all(|_| tries.may_poll_again(&AskError::Fault("HTTP 503".to_owned())));
         let refused = (0..1000).all(|_| tries.may_poll_again(&AskError::NotSent("cannot connect".to_owned())));
         assert!(expired && away && refused);

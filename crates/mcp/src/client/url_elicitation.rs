@@ -19,7 +19,7 @@ use crate::protocol::elicitation::Page;
 use crate::protocol::message::RpcError;
 
 /// How long to wait for a page that nobody can be asked about.
-const UNASKED_WAIT: Duration = Duration::from_secs(60);
+const UNCONFIRMED_PAGE_WAIT: Duration = Duration::from_secs(60);
 
 /// Whether the error requires pages.
 pub(crate) fn are_required(error: &ToolError) -> bool {
@@ -76,7 +76,7 @@ pub(crate) async fn follow<R: Reply>(
         if is_declined {
             return Err(declined(exchange.server, &pages[0].page));
         }
-    } else if !awaited.ids.is_empty() && tokio::time::timeout(UNASKED_WAIT, done).await.is_err() {
+    } else if !awaited.ids.is_empty() && tokio::time::timeout(UNCONFIRMED_PAGE_WAIT, done).await.is_err() {
         tracing::debug!(server = exchange.server, "it did not say that a page is done; the call is made again");
     }
     let headers = sent.headers.clone();

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_taken_over_within_its_bounds() {
+    fn a_request_is_parsed_within_its_bounds() {
         let asked = json!({
             "messages": [
                 {"role": "user", "content": {"type": "text", "text": "Hi"}},
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_offered_is_refused() {
+    fn unsupported_sampling_requests_are_refused() {
         let text = json!({"type": "text", "text": "a"});
         let one = json!([{"role": "user", "content": text}]);
         let link = json!({"type": "resource_link", "uri": "a:b", "name": "n"});
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_say_who_gave_them_and_why() {
+    fn answers_name_their_source_and_reason() {
         for (stop, word) in [
             (StopReason::End, "endTurn"),
             (StopReason::StopSequence(None), "stopSequence"),

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_batch_is_taken_apart_within_its_bound() {
+    fn a_batch_is_split_within_its_bound() {
         let check = |text: &str, expect: Result<&[&str], i64>| {
             let found = batch(text.as_bytes()).map_err(|refused| refused.error.code);
             let found = found.map(|all| all.into_iter().map(RawValue::get).collect::<Vec<_>>());

@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_flat_form_is_refused() {
+    fn forms_that_are_not_flat_are_refused() {
         for (params, says) in [
             (json!({}), "no message"),
             (json!({"message": "m"}), "no requestedSchema"),
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_says_where_it_leads() {
+    fn a_page_shows_its_host() {
         for (address, expect) in [
             ("https://bank.example/link?id=1", Ok("bank.example")),
             ("http://127.0.0.1:8080/", Ok("127.0.0.1")),

@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_says_what_the_arguments_do() {
+    fn headers_repeat_the_arguments() {
         let check = |arguments: Value, sent: SentHeader<'_>, expect: Option<&str>| {
             let mirrored = MirroredParameter { header: "mcp-param-a".into(), path: vec!["a".into()] };
             let found = mirrored.check(arguments.as_object().expect("object"), sent).err();

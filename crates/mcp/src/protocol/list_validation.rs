@@ -327,7 +327,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn input_schemas_are_mended_into_object_schemas() {
+    fn input_schemas_are_repaired_into_object_schemas() {
         let any = json!({"type": "object"});
         for (given, expect) in [
             (json!(null), any.clone()),
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_tool_fields_are_mended_or_left_out() {
+    fn malformed_tool_fields_are_repaired_or_dropped() {
         for (key, given, expect) in [
             ("annotations", json!(null), None),
             (
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_prompts_and_resources_are_mended() {
+    fn malformed_prompts_and_resources_are_repaired() {
         let check = |kind: ListKind, given: Value, expect: Value| {
             let mut found = given.as_object().cloned().expect("object");
             let wrong = item(kind, &mut found);
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn mended_pages_name_what_was_wrong() {
+    fn repaired_pages_name_their_faults() {
         let check = |kind: ListKind, given: Value, expect: Value, mistakes: &[&str]| {
             let mut found = given.as_object().cloned().expect("object");
             assert_eq!(page(kind, &mut found), mistakes, "{given}");
@@ -489,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named_by_their_fields() {
+    fn errors_name_the_faulty_fields() {
         let check = |tool: Value, expect: &[&str]| {
             assert_eq!(mistakes(tool.as_object().expect("object")), expect, "{tool}");
         };

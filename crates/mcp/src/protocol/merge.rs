@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_below_a_resource_is_within_it() {
+    fn resources_contain_the_uris_below_them() {
         for (resource, uri, expect) in [
             ("file:///dir", "file:///dir", true),
             ("file:///dir", "file:///dir/a.txt", true),

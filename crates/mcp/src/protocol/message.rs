@@ -12,7 +12,7 @@ use serde_json::{Map, Number, Value};
 use toolwright_core::json;
 
 use crate::protocol::batch::is_batch;
-use crate::protocol::strict::{Object, ShownId, object};
+use crate::protocol::strict::{Object, ReadableId, object};
 
 /// Id of a request, or a progress token, which have the same form. It is returned exactly as received, because its
 /// sender compares it literally.
@@ -79,7 +79,7 @@ pub struct RpcError {
     pub data: Option<Box<Value>>,
     /// Its origin. Not serialised; a parsed error comes from another party.
     #[serde(skip)]
-    pub said_by: ErrorAuthor,
+    pub author: ErrorAuthor,
 }
 
 impl RpcError {
@@ -108,7 +108,7 @@ impl RpcError {
 
     /// An error of our own without data.
     pub fn new(code: i64, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { code, message: message.into(), data: None, said_by: ErrorAuthor::Us }
+        Self { code, message: message.into(), data: None, author: ErrorAuthor::Us }
     }
 
     /// Wrong parameters.
@@ -274,7 +274,7 @@ const METHODS: [&str; 20] = [
 struct Envelope<'a> {
     jsonrpc: Option<Cow<'a, str>>,
     #[serde(default)]
-    id: ShownId,
+    id: ReadableId,
     method: Option<String>,
     #[serde(borrow)]
     params: Option<&'a RawValue>,
@@ -307,9 +307,9 @@ pub fn parse(bytes: &[u8]) -> Result<Message, RefusedMessage> {
     let room = OnceCell::new();
     let envelope: Envelope<'_> = json::read(bytes, &room).map_err(|error| unreadable(&error))?;
     let (id, is_null) = match envelope.id {
-        ShownId::Is(id) => (Some(id), false),
-        ShownId::Null => (None, true),
-        ShownId::Absent => (None, false),
+        ReadableId::Is(id) => (Some(id), false),
+        ReadableId::Null => (None, true),
+        ReadableId::Absent => (None, false),
     };
     if envelope.jsonrpc.as_deref() != Some("2.0") {
         return refuse(id, RpcError::INVALID_REQUEST, "`jsonrpc` must be \"2.0\"".into());
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_told_apart() {
+    fn messages_are_parsed_by_kind() {
         let text = r#"{"method":"tools/call","params":{"name":"t","arguments":{"a":1},"_meta":{"progressToken":"p"}},"jsonrpc":"2.0","id":0}"#;
         let Ok(Message::Request(request)) = parse(text.as_bytes()) else { panic!("request") };
         assert_eq!(request.params.name.as_deref(), Some("t"));
@@ -521,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_given_back_as_they_came() {
+    fn ids_are_returned_unchanged() {
         for id in [
             "7",
             "-9223372036854775808",

@@ -118,7 +118,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn words_are_levels_in_the_order_of_severity() {
+    fn level_names_are_ordered_by_severity() {
         for (n, level) in Level::ALL.into_iter().enumerate() {
             assert_eq!((Level::parse(level.as_str()), level as usize), (Some(level), n));
         }

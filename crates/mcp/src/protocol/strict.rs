@@ -43,7 +43,7 @@ pub(crate) fn object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserialize
 
 /// The id that a message shows.
 #[derive(Default)]
-pub(crate) enum ShownId {
+pub(crate) enum ReadableId {
     /// Without an id.
     #[default]
     Absent,
@@ -53,7 +53,7 @@ pub(crate) enum ShownId {
     Is(Id),
 }
 
-impl<'de> Deserialize<'de> for ShownId {
+impl<'de> Deserialize<'de> for ReadableId {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Ok(Option::<Id>::deserialize(deserializer)?.map_or(Self::Null, Self::Is))
     }

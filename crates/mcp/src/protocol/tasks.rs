@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn each_generation_has_its_own_words_for_times() {
+    fn each_generation_has_its_own_timestamp_fields() {
         let task = TaskDescription {
             id: "t".into(),
             status: Status::InputRequired,
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_is_what_was_given_or_nothing() {
+    fn a_request_state_is_exact_or_refused() {
         let key = StateKey::new([7; 32]);
         let binding = ContentHash::of_bytes(b"mine");
         let state = RequestState { call: 1 << 100, round: 3, expires: 1000, binding };

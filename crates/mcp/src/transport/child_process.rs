@@ -20,7 +20,7 @@ use super::RequestId;
 /// Together this is well below a second, the limit for the whole program.
 const GRACE: Duration = Duration::from_millis(300);
 /// How long to wait for the last output after its end.
-const LAST_WORDS: Duration = Duration::from_millis(200);
+const FINAL_OUTPUT_WAIT: Duration = Duration::from_millis(200);
 /// Number of standard error lines that are kept, and bytes of each.
 const KEPT_LINES: usize = 20;
 const KEPT_LINE: usize = 500;
@@ -55,7 +55,7 @@ impl Process {
                 },
             };
             // A grandchild that left the tree may hold the pipe.
-            let _ = tokio::time::timeout(LAST_WORDS, drain).await;
+            let _ = tokio::time::timeout(FINAL_OUTPUT_WAIT, drain).await;
             sender.send_replace(Some(match exit {
                 Ok(exit) => exit.to_string(),
                 Err(error) => format!("in an unknown way: {error}"),
@@ -75,7 +75,7 @@ impl Process {
         };
         match self.lines.text() {
             lines if lines.is_empty() => how,
-            lines => with_last_words(&how, &lines),
+            lines => with_last_output(&how, &lines),
         }
     }
 
@@ -100,7 +100,7 @@ impl Drop for Process {
 
 /// Joins an event's description and the server's last output on separate lines. The first line must be complete in
 /// itself: models get only that.
-pub(crate) fn with_last_words(what: &str, lines: &str) -> String {
+pub(crate) fn with_last_output(what: &str, lines: &str) -> String {
     format!("{what}\nits last words on standard error:\n{lines}")
 }
 
@@ -155,11 +155,11 @@ const EXCERPT: usize = 80;
 
 /// Whether unreadable bytes were apparently meant as a JSON-RPC message or batch. Other
 /// output, including log lines in JSON, is noise.
-pub(crate) fn seems_message(line: &[u8]) -> bool {
+pub(crate) fn looks_like_message(line: &[u8]) -> bool {
     may_be_message(line) && memchr::memmem::find(line, b"\"jsonrpc\"").is_some()
 }
 
-/// Like [`seems_message`], given only the beginning of a line.
+/// Like [`looks_like_message`], given only the beginning of a line.
 pub(crate) fn may_be_message(head: &[u8]) -> bool {
     let head = head.trim_ascii_start();
     let head = head.strip_prefix(b"[").map_or(head, <[u8]>::trim_ascii_start);
@@ -254,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cut_response_tells_its_request() {
+    fn a_cut_response_names_its_request() {
         for (head, expect) in [
             (r#"{"jsonrpc":"2.0","id":12,"result":{"content":[{"te"#, Some(12)),
             (r#" {"id": 7, "error": {"#, Some(7)),
@@ -287,7 +287,7 @@ mod stdout_noise_tests {
     use super::*;
 
     #[test]
-    fn noise_is_told_from_broken_messages() {
+    fn noise_is_distinguished_from_broken_messages() {
         for (line, expect) in [
             (r#"{"jsonrpc":"2.0","id":7,"result":{"content":[{"te"#, true),
             (r#" [ {"jsonrpc":"2.0","id":7,"resu"#, true),
@@ -298,7 +298,7 @@ mod stdout_noise_tests {
             (r#"[INFO] {"jsonrpc":"2.0"}"#, false),
             (r#"sent {"jsonrpc":"2.0"}"#, false),
         ] {
-            assert_eq!(seems_message(line.as_bytes()), expect, "{line}");
+            assert_eq!(looks_like_message(line.as_bytes()), expect, "{line}");
         }
     }
 
@@ -315,7 +315,7 @@ mod stdout_noise_tests {
     }
 
     #[test]
-    fn a_flood_is_what_no_message_interrupts() {
+    fn uninterrupted_noise_is_a_flood() {
         let noise = StdoutNoise::default();
         for lines in [MAX_LINES, MAX_LINES + 1] {
             noise.interrupted();

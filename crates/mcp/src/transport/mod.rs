@@ -109,7 +109,7 @@ pub(crate) trait Incoming: Send + Sync {
     /// The server has forgotten the session; no request was told so.
     fn expired(&self);
     /// The server may have forgotten the session: the next request must start another.
-    fn session_doubted(&self);
+    fn session_may_be_lost(&self);
     /// Unsolicited messages may have been missed; the stream works again.
     fn messages_missed(&self);
     /// The connection ended at a message over its bound, with this reason. If only one request waits, it was its

@@ -92,7 +92,7 @@ impl Outbox {
         let turn = match self.turn.try_lock() {
             Ok(turn) => turn,
             Err(_) => {
-                standing = self.stand_outside(&message);
+                standing = self.register_waiting(&message);
                 self.turn.lock().await
             }
         };
@@ -111,7 +111,7 @@ impl Outbox {
                     break;
                 }
             }
-            standing = standing.or_else(|| self.stand_outside(&message));
+            standing = standing.or_else(|| self.register_waiting(&message));
             self.room.notified().await;
         }
         self.more.notify_one();
@@ -133,7 +133,7 @@ impl Outbox {
     }
 
     /// Registers a request that has to wait for room; `None` for other messages.
-    fn stand_outside(&self, message: &Outgoing<'_>) -> Option<RequestId> {
+    fn register_waiting(&self, message: &Outgoing<'_>) -> Option<RequestId> {
         let OutgoingKind::Request { id, .. } = message.kind else { return None };
         self.lock().outside.push(id);
         Some(id)
@@ -201,7 +201,7 @@ impl Outbox {
             self.room.notify_one();
             let mut written = 0;
             if let Err(error) = write_all(&mut input, &batch.lines, &mut written).await {
-                return Err(self.broke(&error, batch, written, inbox));
+                return Err(self.fail_unwritten(&error, batch, written, inbox));
             }
             if is_last {
                 return Ok(());
@@ -211,7 +211,7 @@ impl Outbox {
     }
 
     /// Reports every unwritten request as failed, with the reason.
-    fn broke(&self, error: &io::Error, batch: Batch, written: usize, inbox: &dyn PipeIncoming) -> String {
+    fn fail_unwritten(&self, error: &io::Error, batch: Batch, written: usize, inbox: &dyn PipeIncoming) -> String {
         let closed = format!("the server closed its standard input ({error})");
         self.close(&closed, inbox);
         for (id, start, end) in batch.requests {
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn broken_pipes_tell_how_far_requests_came() {
+    async fn broken_pipe_errors_give_the_requests_progress() {
         // Bytes written before the pipe breaks, and the results of the requests `11`, `22` and `33`.
         for (left, expect) in [
             (0, ["not sent", "not sent", "not sent"]),

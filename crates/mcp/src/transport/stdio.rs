@@ -303,7 +303,7 @@ mod frames_tests {
     }
 
     #[tokio::test]
-    async fn a_line_without_end_fails_before_its_end() {
+    async fn an_overlong_line_fails_early() {
         let (reader, mut writer) = tokio::io::duplex(64);
         writer.write_all(b"{\"id\":1,\"result\":").await.expect("write");
         let mut frames = FrameReader::new(reader, 8);

@@ -1,6 +1,6 @@
 //! A scripted MCP server on stdio that asks back, makes tasks, and has resources and prompts, in either generation: this
 //! test binary again, started with `MCP_ASKER` set to `legacy`, `modern`, `both`,
-//! `both-mute`, `careless`, or `rooted`: an older one that asks for folders as soon as it may, and whenever they change.
+//! `both-mute`, `malformed`, or `rooted`: an older one that asks for folders as soon as it may, and whenever they change.
 
 use std::io::{BufRead as _, Write as _};
 
@@ -13,16 +13,16 @@ const TASKS: &str = "io.modelcontextprotocol/tasks";
 fn serve_when_asked() {
     let Ok(mode) = std::env::var("MCP_ASKER") else { return };
     let log = std::env::var("MCP_PEER_LOG").expect("log");
-    let (is_modern, speaks_both) = (!["legacy", "rooted", "careless"].contains(&&*mode), mode.starts_with("both"));
+    let (is_modern, speaks_both) = (!["legacy", "rooted", "malformed"].contains(&&*mode), mode.starts_with("both"));
     let mut asker = Asker {
         is_modern,
         speaks_both,
-        is_careless: mode == "careless",
+        lists_malformed: mode == "malformed",
         is_mute: mode == "both-mute",
         asks_folders: mode == "rooted",
         folders: Value::Null,
         asking: None,
-        late: None,
+        delayed_call: None,
         open: 0,
         is_lossy: false,
         loses_answers: false,
@@ -44,7 +44,7 @@ struct Asker {
     /// It is older once it is asked to `initialize`.
     speaks_both: bool,
     /// It lists prompts in two pages and not as MCP has it, and has no resources.
-    is_careless: bool,
+    lists_malformed: bool,
     /// It answers no `logging/setLevel`.
     is_mute: bool,
     /// It asks for folders outside of calls, and tells in calls what it has.
@@ -53,7 +53,7 @@ struct Asker {
     /// The call that waits for the client's answer.
     asking: Option<Value>,
     /// A call that asks when the next one has come, whatever has become of it.
-    late: Option<Value>,
+    delayed_call: Option<Value>,
     /// How many answers it waits for.
     open: u32,
     /// Whether the next look at the task is answered with rubbish, and the next answer to what it asks.
@@ -97,7 +97,7 @@ impl Asker {
             self.is_modern = false;
         }
         match method {
-            "initialize" if self.is_careless => result(
+            "initialize" if self.lists_malformed => result(
                 id,
                 json!({
                     "protocolVersion": "2025-11-25", "serverInfo": {"name": "asker", "version": "1"},
@@ -160,12 +160,12 @@ impl Asker {
                     notify("notifications/resources/updated", json!({"_meta": meta, "uri": uri}));
                 }
             }
-            "prompts/list" if self.is_careless && params["cursor"].is_null() => {
+            "prompts/list" if self.lists_malformed && params["cursor"].is_null() => {
                 let arguments = json!([{"name": "who", "required": null}, {}]);
                 let prompts = json!([{"name": "greet", "title": null, "arguments": arguments}, {"title": "nameless"}]);
                 result(id, json!({"prompts": prompts, "nextCursor": "2"}));
             }
-            "prompts/list" if self.is_careless => {
+            "prompts/list" if self.lists_malformed => {
                 result(id, json!({"prompts": [{"name": "more", "description": "d"}], "nextCursor": ""}));
             }
             "prompts/list" => {
@@ -191,7 +191,7 @@ impl Asker {
             "createdAt": "2026-01-01T00:00:00Z", "lastUpdatedAt": "2026-01-01T00:00:00Z", "ttl": null, "ttlMs": null,
         });
         self.is_lossy = params["arguments"]["lossy"] == true;
-        if let Some(call) = self.late.take() {
+        if let Some(call) = self.delayed_call.take() {
             let mut request = question.clone();
             request["jsonrpc"] = "2.0".into();
             request["id"] = format!("apart-{call}").into();
@@ -217,10 +217,10 @@ impl Asker {
                 send(&request);
             }
             // It asks when the next call has come.
-            ("ask", false) if params["arguments"]["late"] == true => self.late = Some(id.clone()),
+            ("ask", false) if params["arguments"]["late"] == true => self.delayed_call = Some(id.clone()),
             // The same, though it has answered by then.
             ("ask", false) if params["arguments"]["after"] == true => {
-                self.late = Some(id.clone());
+                self.delayed_call = Some(id.clone());
                 text(id, "done");
             }
             ("ask", false) => {
@@ -284,7 +284,7 @@ impl Asker {
         assert_eq!(params["taskId"], "t1");
         let task = |status: &str| json!({"resultType": "complete", "taskId": "t1", "status": status, "pollIntervalMs": 20, "pollInterval": 20});
         match method {
-            "tasks/get" if std::mem::take(&mut self.is_lossy) => rubbish(id),
+            "tasks/get" if std::mem::take(&mut self.is_lossy) => write_half_answer(id),
             "tasks/get" => {
                 self.looks += 1;
                 match (self.looks, self.is_modern) {
@@ -309,7 +309,7 @@ impl Asker {
             }
             "tasks/update" if std::mem::take(&mut self.loses_answers) => {
                 self.answers = params["inputResponses"].clone();
-                rubbish(id);
+                write_half_answer(id);
             }
             // It asks nothing any more.
             "tasks/update" if !self.answers.is_null() => error(id, -32602, Value::Null),
@@ -333,7 +333,7 @@ fn line(text: &str) {
 }
 
 /// Half an answer.
-fn rubbish(id: &Value) {
+fn write_half_answer(id: &Value) {
     line(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"#));
 }
 

@@ -25,10 +25,10 @@ pub(super) fn asker(mode: &str) -> Script {
 
 /// A server whose tools are listed, its methods, and a context of calls.
 async fn listed(script: &Script) -> (Fixture, Arc<dyn Provider>, ToolContext) {
-    let rig = script.rig(|_| {});
-    rig.names().await;
-    let (methods, context) = (rig.provider.methods().expect("methods"), rig.context("s"));
-    (rig, methods, context)
+    let fixture = script.fixture(|_| {});
+    fixture.names().await;
+    let (methods, context) = (fixture.provider.methods().expect("methods"), fixture.context("s"));
+    (fixture, methods, context)
 }
 
 /// A client whose name is Ann.
@@ -86,14 +86,14 @@ impl CallClient for RecordingClient {
     }
 }
 
-pub(super) fn of_ann(rig: &Fixture, session: &str) -> (Arc<RecordingClient>, ToolContext) {
-    of_one(rig, session, None)
+pub(super) fn of_ann(fixture: &Fixture, session: &str) -> (Arc<RecordingClient>, ToolContext) {
+    of_one(fixture, session, None)
 }
 
 /// A call of hers in a session that others may have, under a name of her own.
-pub(super) fn of_one(rig: &Fixture, session: &str, identity: Option<&str>) -> (Arc<RecordingClient>, ToolContext) {
+pub(super) fn of_one(fixture: &Fixture, session: &str, identity: Option<&str>) -> (Arc<RecordingClient>, ToolContext) {
     let ann = Arc::new(RecordingClient { identity: identity.map(str::to_owned), ..RecordingClient::default() });
-    (Arc::clone(&ann), ToolContext { client: ann, ..rig.context(session) })
+    (Arc::clone(&ann), ToolContext { client: ann, ..fixture.context(session) })
 }
 
 #[tokio::test]
@@ -103,9 +103,9 @@ async fn a_question_reaches_the_client_of_the_call() {
         ("modern", json!([{"who": {"action": "accept", "content": {"name": "Ann"}}}, "s1"])),
     ] {
         let script = asker(mode);
-        let rig = script.rig(|_| {});
-        let (ann, context) = of_ann(&rig, "s");
-        let output = run(&*rig.provider, "ask", json!({"a": 1}), &context).await.expect("answered");
+        let fixture = script.fixture(|_| {});
+        let (ann, context) = of_ann(&fixture, "s");
+        let output = run(&*fixture.provider, "ask", json!({"a": 1}), &context).await.expect("answered");
         let said: Value = serde_json::from_str(output.content[0].as_text().expect("text")).expect("JSON");
         assert_eq!(said, answer, "{mode}");
         let asked = ann.asked.lock().expect("asked").clone();
@@ -136,16 +136,16 @@ async fn two_generation_servers_ask_in_the_clients_style() {
         ("legacy", true, [&older, &older, &older]),
     ] {
         let script = asker(mode);
-        let rig = script.rig(|spec| spec.config.shared = shared);
-        rig.names().await;
+        let fixture = script.fixture(|options| options.config.shared = shared);
+        fixture.names().await;
         for (ask_style, session, expect) in [
             (AskStyle::Either, "one", expect[0]),
             (AskStyle::Requests, "two", expect[1]),
             (AskStyle::Requests, "two", expect[2]),
         ] {
             let ann = Arc::new(RecordingClient { ask_style, ..RecordingClient::default() });
-            let context = ToolContext { client: ann, ..rig.context(session) };
-            let output = run(&*rig.provider, "ask", json!({}), &context).await.expect("answered");
+            let context = ToolContext { client: ann, ..fixture.context(session) };
+            let output = run(&*fixture.provider, "ask", json!({}), &context).await.expect("answered");
             let said: Value = serde_json::from_str(output.content[0].as_text().expect("text")).expect("JSON");
             assert_eq!(&said, expect, "{mode} {shared} {ask_style:?}");
         }
@@ -154,17 +154,17 @@ async fn two_generation_servers_ask_in_the_clients_style() {
         let counts = ["server/discover", "initialize"].map(count);
         let expect = if mode == "modern" || !shared { [2, 1] } else { [1, 1] };
         assert_eq!(counts, expect, "{mode} {shared}");
-        rig.provider.shut_down().await;
+        fixture.provider.shut_down().await;
     }
 }
 
 #[tokio::test]
 async fn clients_without_capabilities_are_not_asked() {
-    let rig = asker("legacy").rig(|_| {});
-    let output = rig.call("ask", json!({})).await.expect("the server is told");
+    let fixture = asker("legacy").fixture(|_| {});
+    let output = fixture.call("ask", json!({})).await.expect("the server is told");
     assert!(output.content[0].as_text().expect("text").contains("-32601"), "{output:?}");
-    let rig = asker("modern").rig(|_| {});
-    let error = rig.call("ask", json!({})).await.expect_err("it insists");
+    let fixture = asker("modern").fixture(|_| {});
+    let error = fixture.call("ask", json!({})).await.expect_err("it insists");
     assert_eq!(error.kind(), ErrorKind::ExecutionError);
     assert!(error.message().contains("does not offer"), "{error}");
 }
@@ -172,12 +172,12 @@ async fn clients_without_capabilities_are_not_asked() {
 #[tokio::test]
 async fn own_connection_logs_reach_their_session_alone() {
     for shared in [true, false] {
-        let rig = asker("legacy").rig(|spec| spec.config.shared = shared);
+        let fixture = asker("legacy").fixture(|options| options.config.shared = shared);
         let notices: Arc<Mutex<Vec<SourceNotice>>> = Arc::default();
         let sink = Arc::clone(&notices);
-        rig.provider.on_notice(Arc::new(move |notice| sink.lock().expect("notices").push(notice)));
-        let (ann, context) = of_ann(&rig, "one");
-        run(&*rig.provider, "tell late", json!({}), &context).await.expect("told");
+        fixture.provider.on_notice(Arc::new(move |notice| sink.lock().expect("notices").push(notice)));
+        let (ann, context) = of_ann(&fixture, "one");
+        run(&*fixture.provider, "tell late", json!({}), &context).await.expect("told");
         eventually("it logs", || !notices.lock().expect("notices").is_empty()).await;
         let message = json!({"level": "info", "data": "hear"});
         let session = context.session.id.clone();
@@ -190,9 +190,9 @@ async fn own_connection_logs_reach_their_session_alone() {
 #[tokio::test]
 async fn unreadable_questions_are_refused() {
     let script = asker("legacy");
-    let rig = script.rig(|_| {});
-    let (ann, context) = of_ann(&rig, "s");
-    run(&*rig.provider, "ask", json!({"cut": true}), &context).await.expect("answered");
+    let fixture = script.fixture(|_| {});
+    let (ann, context) = of_ann(&fixture, "s");
+    run(&*fixture.provider, "ask", json!({"cut": true}), &context).await.expect("answered");
     let asked = ann.asked.lock().expect("asked").clone();
     assert_eq!(asked.iter().map(|asked| &asked.params["message"]).collect::<Vec<_>>(), ["Who \u{fffd}"]);
     let refused = script.read().into_iter().find(|message| message["id"] == "q2").expect("an answer");
@@ -201,9 +201,9 @@ async fn unreadable_questions_are_refused() {
 
 #[tokio::test]
 async fn questions_of_one_call_are_sequential() {
-    let rig = asker("legacy").rig(|_| {});
-    let (ann, context) = of_ann(&rig, "s");
-    run(&*rig.provider, "ask", json!({"twice": true}), &context).await.expect("answered");
+    let fixture = asker("legacy").fixture(|_| {});
+    let (ann, context) = of_ann(&fixture, "s");
+    run(&*fixture.provider, "ask", json!({"twice": true}), &context).await.expect("answered");
     assert_eq!(ann.asked.lock().expect("asked").len(), 2);
     assert_eq!(ann.most.load(Ordering::Relaxed), 1);
 }
@@ -212,16 +212,16 @@ async fn questions_of_one_call_are_sequential() {
 async fn own_connections_offer_no_subscriptions() {
     for shared in [true, false] {
         let script = asker("legacy");
-        let rig = script.rig(|spec| spec.config.shared = shared);
-        rig.names().await;
-        let announced = || rig.provider.capabilities().expect("it has said");
+        let fixture = script.fixture(|options| options.config.shared = shared);
+        fixture.names().await;
+        let announced = || fixture.provider.capabilities().expect("it has said");
         assert_eq!(announced()["resources"].get("subscribe").is_some(), shared);
         assert!(Arc::ptr_eq(&announced(), &announced()), "connections are known by it");
-        let methods = rig.provider.methods().expect("methods").list().await.expect("listed");
+        let methods = fixture.provider.methods().expect("methods").list().await.expect("listed");
         let has = |name: &str| methods.iter().any(|method| method.raw_name() == name);
         let found = ["resources/read", "resources/subscribe", "resources/unsubscribe"].map(has);
         assert_eq!(found, [true, shared, shared]);
-        rig.provider.shut_down().await;
+        fixture.provider.shut_down().await;
     }
 }
 
@@ -229,10 +229,10 @@ async fn own_connections_offer_no_subscriptions() {
 async fn tasks_survive_failed_polls_and_lost_answers() {
     for (mode, expect) in [("legacy", "done"), ("modern", "Ann")] {
         let script = asker(mode);
-        let rig = script.rig(|_| {});
-        rig.names().await;
-        let (ann, context) = of_ann(&rig, "s");
-        let output = run(&*rig.provider, "job", json!({"lossy": true}), &context).await.expect("done");
+        let fixture = script.fixture(|_| {});
+        fixture.names().await;
+        let (ann, context) = of_ann(&fixture, "s");
+        let output = run(&*fixture.provider, "job", json!({"lossy": true}), &context).await.expect("done");
         assert!(output.content[0].as_text().expect("text").contains(expect), "{mode}: {output:?}");
         let count = |wanted: &str| script.methods().iter().filter(|method| *method == wanted).count();
         assert_eq!(count("tools/call"), 1, "{mode}");
@@ -245,12 +245,12 @@ async fn tasks_survive_failed_polls_and_lost_answers() {
 async fn tasks_end_with_their_call() {
     for (mode, expect) in [("legacy", "done"), ("modern", "Ann")] {
         let script = asker(mode);
-        let rig = script.rig(|_| {});
-        rig.names().await;
-        let (_, context) = of_ann(&rig, "s");
-        let output = run(&*rig.provider, "job", json!({}), &context).await.expect("done");
+        let fixture = script.fixture(|_| {});
+        fixture.names().await;
+        let (_, context) = of_ann(&fixture, "s");
+        let output = run(&*fixture.provider, "job", json!({}), &context).await.expect("done");
         assert!(output.content[0].as_text().expect("text").contains(expect), "{mode}: {output:?}");
-        let reported = rig.world.partials.lock().expect("partials").clone();
+        let reported = fixture.world.partials.lock().expect("partials").clone();
         let says = |text: &str| {
             let text = Some(text.to_owned());
             reported.iter().any(|partial| matches!(partial, Partial::Progress { message, .. } if *message == text))
@@ -263,11 +263,11 @@ async fn tasks_end_with_their_call() {
 #[tokio::test]
 async fn cancelled_calls_cancel_their_task() {
     let script = asker("legacy");
-    let rig = script.rig(|_| {});
-    rig.names().await;
-    let (error, ()) = tokio::join!(rig.call("job", json!({})), async {
+    let fixture = script.fixture(|_| {});
+    fixture.names().await;
+    let (error, ()) = tokio::join!(fixture.call("job", json!({})), async {
         eventually("the task has begun", || script.methods().contains(&"tasks/get".to_owned())).await;
-        rig.cancel.cancel(CancelCause::User);
+        fixture.cancel.cancel(CancelCause::User);
     });
     // It may have come to its end just then.
     if error.is_err() {
@@ -280,9 +280,9 @@ async fn cancelled_calls_cancel_their_task() {
 #[tokio::test]
 async fn server_logs_reach_the_calls_client() {
     for mode in GENERATIONS {
-        let rig = asker(mode).rig(|_| {});
-        let (ann, context) = of_ann(&rig, "s");
-        run(&*rig.provider, "tell", json!({}), &context).await.expect("told");
+        let fixture = asker(mode).fixture(|_| {});
+        let (ann, context) = of_ann(&fixture, "s");
+        run(&*fixture.provider, "tell", json!({}), &context).await.expect("told");
         assert_eq!(*ann.logged.lock().expect("logged"), [json!({"level": "info", "data": "hear"})], "{mode}");
     }
 }
@@ -294,19 +294,19 @@ async fn restarted_servers_get_the_log_level_again() {
         sent.map(|message| message["params"]["level"].clone()).collect()
     };
     let script = asker("legacy");
-    let (rig, methods, context) = listed(&script).await;
+    let (fixture, methods, context) = listed(&script).await;
     for level in ["info", "warning"] {
         run(&*methods, "logging/setLevel", json!({"level": level}), &context).await.expect("taken");
     }
-    rig.call("die", json!({})).await.expect_err("the server is gone");
+    fixture.call("die", json!({})).await.expect_err("the server is gone");
     eventually("the new one is told", || reported(&script) == ["info", "warning", "warning"]).await;
     // A server of both generations logs for such a client on the connection of the older.
     let script = asker("both");
-    let (rig, methods, mut context) = listed(&script).await;
+    let (fixture, methods, mut context) = listed(&script).await;
     run(&*methods, "logging/setLevel", json!({"level": "info"}), &context).await.expect("taken");
     assert!(reported(&script).is_empty(), "the newer needs no telling");
     context.client = RecordingClient::asking_by_requests();
-    run(&*rig.provider, "tell", json!({}), &context).await.expect("told");
+    run(&*fixture.provider, "tell", json!({}), &context).await.expect("told");
     eventually("it is told when it is there", || reported(&script) == ["info"]).await;
     run(&*methods, "logging/setLevel", json!({"level": "error"}), &context).await.expect("taken");
     eventually("and told of the next", || reported(&script) == ["info", "error"]).await;
@@ -322,13 +322,13 @@ async fn failed_legacy_connections_are_retried_later() {
         "faulty in JSON for old ones",
     ] {
         let site = Site::start(mode).await;
-        let rig = Fixture::new(site.transport(), |spec| spec.config.connect_timeout = Duration::from_secs(1));
-        let context = ToolContext { client: RecordingClient::asking_by_requests(), ..rig.context("s") };
+        let fixture = Fixture::new(site.transport(), |options| options.config.connect_timeout = Duration::from_secs(1));
+        let context = ToolContext { client: RecordingClient::asking_by_requests(), ..fixture.context("s") };
         let spoken = async || {
-            run(&*rig.provider, "plain", json!({}), &context).await.expect("answered");
+            run(&*fixture.provider, "plain", json!({}), &context).await.expect("answered");
             site.headers_of("tools/call")["mcp-protocol-version"].to_str().expect("text").to_owned()
         };
-        rig.names().await;
+        fixture.names().await;
         assert_eq!(spoken().await, "2026-07-28", "{mode}: the other one serves meanwhile");
         tokio::time::sleep(Duration::from_millis(2500)).await;
         assert_eq!(site.count("initialize"), 1, "{mode}: without a call nothing is tried");
@@ -345,13 +345,13 @@ async fn failed_legacy_connections_are_retried_later() {
 async fn own_sessions_fall_back_to_the_newer_generation() {
     for mode in ["mute for old ones", "faulty for old ones"] {
         let site = Site::start(mode).await;
-        let rig = Fixture::new(site.transport(), |spec| {
-            (spec.config.connect_timeout, spec.config.shared) = (Duration::from_secs(1), false);
+        let fixture = Fixture::new(site.transport(), |options| {
+            (options.config.connect_timeout, options.config.shared) = (Duration::from_secs(1), false);
         });
-        rig.names().await;
+        fixture.names().await;
         let client = RecordingClient::asking_by_requests();
-        let context = ToolContext { client, ..rig.context("s") };
-        run(&*rig.provider, "plain", json!({}), &context).await.expect("answered");
+        let context = ToolContext { client, ..fixture.context("s") };
+        run(&*fixture.provider, "plain", json!({}), &context).await.expect("answered");
         assert_eq!(site.headers_of("tools/call")["mcp-protocol-version"], "2026-07-28", "{mode}");
         assert_eq!(site.count("initialize"), 1, "{mode}: it was tried");
     }
@@ -360,9 +360,9 @@ async fn own_sessions_fall_back_to_the_newer_generation() {
 #[tokio::test]
 async fn setting_levels_waits_for_no_legacy_connection() {
     let script = asker("both-mute");
-    let (rig, methods, mut context) = listed(&script).await;
+    let (fixture, methods, mut context) = listed(&script).await;
     context.client = RecordingClient::asking_by_requests();
-    run(&*rig.provider, "tell", json!({}), &context).await.expect("told on the older connection");
+    run(&*fixture.provider, "tell", json!({}), &context).await.expect("told on the older connection");
     let set = run(&*methods, "logging/setLevel", json!({"level": "error"}), &context);
     tokio::time::timeout(Duration::from_secs(10), set).await.expect("at once").expect("taken");
     let is_reported = || script.methods().iter().any(|method| method == "logging/setLevel");
@@ -372,25 +372,25 @@ async fn setting_levels_waits_for_no_legacy_connection() {
 #[tokio::test]
 async fn unanswered_log_levels_are_sent_singly() {
     let script = asker("both-mute");
-    let (rig, methods, mut context) = listed(&script).await;
+    let (fixture, methods, mut context) = listed(&script).await;
     context.client = RecordingClient::asking_by_requests();
-    run(&*rig.provider, "tell", json!({}), &context).await.expect("told on the older connection");
+    run(&*fixture.provider, "tell", json!({}), &context).await.expect("told on the older connection");
     for _ in 0..50 {
         run(&*methods, "logging/setLevel", json!({"level": "error"}), &context).await.expect("taken");
     }
     let reported = || script.methods().iter().filter(|method| *method == "logging/setLevel").count();
     eventually("it is told", || reported() > 0).await;
-    run(&*rig.provider, "tell", json!({}), &context).await.expect("whatever was sent before this has arrived");
+    run(&*fixture.provider, "tell", json!({}), &context).await.expect("whatever was sent before this has arrived");
     assert_eq!(reported(), 1);
 }
 
 #[tokio::test]
 async fn refused_log_levels_are_not_repeated() {
     let script = asker("legacy");
-    let (rig, methods, context) = listed(&script).await;
+    let (fixture, methods, context) = listed(&script).await;
     run(&*methods, "logging/setLevel", json!({"level": "info"}), &context).await.expect("taken");
     run(&*methods, "logging/setLevel", json!({"level": "loud"}), &context).await.expect_err("no such level");
-    rig.call("die", json!({})).await.expect_err("the server is gone");
+    fixture.call("die", json!({})).await.expect_err("the server is gone");
     let reported = || -> Vec<Value> {
         let sent = script.read().into_iter().filter(|message| message["method"] == "logging/setLevel");
         sent.map(|message| message["params"]["level"].clone()).collect()
@@ -401,42 +401,43 @@ async fn refused_log_levels_are_not_repeated() {
 #[tokio::test]
 async fn own_connections_take_their_clients_ask_style() {
     let script = asker("both");
-    let rig = script.rig(|spec| spec.config.shared = false);
-    rig.names().await;
+    let fixture = script.fixture(|options| options.config.shared = false);
+    fixture.names().await;
     let ann = RecordingClient::asking_by_requests();
-    let context = ToolContext { client: ann, ..rig.context("one") };
-    let methods = rig.provider.methods().expect("methods");
+    let context = ToolContext { client: ann, ..fixture.context("one") };
+    let methods = fixture.provider.methods().expect("methods");
     run(&*methods, "prompts/list", json!({}), &context).await.expect("listed");
     run(&*methods, "logging/setLevel", json!({"level": "error"}), &context).await.expect("taken");
-    let output = run(&*rig.provider, "ask", json!({}), &context).await.expect("answered");
+    let output = run(&*fixture.provider, "ask", json!({}), &context).await.expect("answered");
     let said: Value = serde_json::from_str(output.content[0].as_text().expect("text")).expect("JSON");
     assert_eq!(said, json!({"action": "accept", "content": {"name": "Ann"}}), "asked in the older manner");
-    rig.provider.shut_down().await;
+    fixture.provider.shut_down().await;
 }
 
 #[tokio::test]
 async fn early_roots_questions_are_answered() {
     let folders = |uri: &str| json!({"roots": [{"uri": uri}]});
     let script = asker("rooted");
-    let rig = script.rig(|_| {});
-    let said = async |rig: &Fixture| -> Value {
-        let output = rig.call("tell", json!({})).await.expect("answered");
+    let fixture = script.fixture(|_| {});
+    let said = async |fixture: &Fixture| -> Value {
+        let output = fixture.call("tell", json!({})).await.expect("answered");
         serde_json::from_str(output.content[0].as_text().expect("text")).expect("JSON")
     };
     // Whose folders they are is not known yet.
-    rig.roots.expect_client();
-    rig.names().await;
-    rig.roots.set(folders("file:///one"));
+    fixture.roots.expect_client();
+    fixture.names().await;
+    fixture.roots.set(folders("file:///one"));
     let reported =
         |uri: &str| script.read().iter().any(|sent| sent["id"] == "folders" && sent["result"] == folders(uri));
     eventually("it is told when they are", || reported("file:///one")).await;
-    assert_eq!(said(&rig).await, folders("file:///one"));
-    rig.roots.set(folders("file:///two"));
+    assert_eq!(said(&fixture).await, folders("file:///one"));
+    fixture.roots.set(folders("file:///two"));
     eventually("it is told of others", || reported("file:///two")).await;
-    assert_eq!(said(&rig).await, folders("file:///two"));
-    rig.provider.shut_down().await;
+    assert_eq!(said(&fixture).await, folders("file:///two"));
+    fixture.provider.shut_down().await;
     // Where its list is known, it is called as soon as it runs: it has its folders before that.
-    let next = Fixture::within(Arc::clone(&rig.world), script.transport.clone(), |spec| spec.config.lazy = true);
+    let next =
+        Fixture::within(Arc::clone(&fixture.world), script.transport.clone(), |options| options.config.lazy = true);
     next.roots.set(folders("file:///three"));
     next.names().await;
     assert_eq!(said(&next).await, folders("file:///three"));

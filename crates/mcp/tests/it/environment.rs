@@ -58,8 +58,8 @@ async fn gateway_with_keys() {
         env: given.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
         cwd: None,
     };
-    let rig = Fixture::new(transport, |spec| spec.withheld_env.push("MY_*".into()));
-    rig.provider.list().await.expect_err("it is no server");
+    let fixture = Fixture::new(transport, |options| options.withheld_env.push("MY_*".into()));
+    fixture.provider.list().await.expect_err("it is no server");
     let environment = std::fs::read_to_string(file.path()).expect("written");
     let got: BTreeMap<_, _> = environment.lines().filter_map(|line| line.split_once('=')).collect();
     for (name, expect) in [
@@ -77,25 +77,25 @@ async fn gateway_with_keys() {
 }
 
 #[tokio::test]
-async fn toolwrights_below_toolwrights_come_to_an_end() {
+async fn nested_toolwrights_stop_at_the_depth_limit() {
     as_gateway("gateway_that_may_start_servers", &[(DEPTH_VARIABLE, "2")]).await;
-    as_gateway("gateway_too_deep_down", &[(DEPTH_VARIABLE, "3")]).await;
+    as_gateway("gateway_below_the_depth_limit", &[(DEPTH_VARIABLE, "3")]).await;
 }
 
 #[tokio::test]
 async fn gateway_that_may_start_servers() {
     if is_meant("gateway_that_may_start_servers") {
-        assert_eq!(script("plain").rig(|_| {}).names().await.len(), 3);
+        assert_eq!(script("plain").fixture(|_| {}).names().await.len(), 3);
     }
 }
 
 #[tokio::test]
-async fn gateway_too_deep_down() {
-    if !is_meant("gateway_too_deep_down") {
+async fn gateway_below_the_depth_limit() {
+    if !is_meant("gateway_below_the_depth_limit") {
         return;
     }
     let script = script("plain");
-    let error = script.rig(|_| {}).provider.list().await.expect_err("refused").to_string();
+    let error = script.fixture(|_| {}).provider.list().await.expect_err("refused").to_string();
     assert!(error.contains("started by another one (depth 3)") && error.contains("--config"), "{error}");
     assert!(script.read().is_empty(), "nothing was started");
 }
@@ -103,8 +103,8 @@ async fn gateway_too_deep_down() {
 #[tokio::test]
 async fn entries_starting_this_program_are_refused() {
     let own = std::env::current_exe().expect("this binary").display().to_string();
-    let rig = Fixture::new(command(&own, &["serve", "--stdio"]), |_| {});
-    let error = rig.provider.list().await.expect_err("refused").to_string();
+    let fixture = Fixture::new(command(&own, &["serve", "--stdio"]), |_| {});
+    let error = fixture.provider.list().await.expect_err("refused").to_string();
     assert!(error.contains("this very Toolwright") && error.contains("--config"), "{error}");
 
     // With a configuration of its own it is a server like any other.
@@ -112,8 +112,8 @@ async fn entries_starting_this_program_are_refused() {
     let McpTransport::Stdio { command, mut args, mut env, cwd } = other.transport.clone() else { unreachable!() };
     args.push("serve".to_owned());
     env.insert("TOOLWRIGHT_CONFIG".to_owned(), "other.yaml".to_owned());
-    let rig = Fixture::new(McpTransport::Stdio { command, args, env, cwd }, |_| {});
-    assert_eq!(rig.names().await.len(), 3);
+    let fixture = Fixture::new(McpTransport::Stdio { command, args, env, cwd }, |_| {});
+    assert_eq!(fixture.names().await.len(), 3);
 }
 
 #[tokio::test]
@@ -122,18 +122,22 @@ async fn a_servers_process_stays_in_its_sandbox() {
     let check = async |profile: SandboxProfile, writable: bool, works: bool| {
         let script = super::stdio::script("plain");
         let workspace = tempfile::tempdir().expect("folder");
-        let rig = script.rig(|spec| {
+        let fixture = script.fixture(|options| {
             let write = writable.then(|| script.log_path()).into_iter().collect();
             let settings = SandboxConfig { write, ..SandboxConfig::default() };
-            spec.sandbox = Some(Sandbox { profile, root: workspace.path().to_owned(), settings });
+            options.sandbox = Some(Sandbox { profile, root: workspace.path().to_owned(), settings });
         });
-        let enforcement = rig.provider.spec().sandbox.as_ref().expect("sandbox").enforcement();
+        let enforcement = fixture.provider.options().sandbox.as_ref().expect("sandbox").enforcement();
         if enforcement.mechanism == Mechanism::None && profile != SandboxProfile::Full {
             return eprintln!("no sandbox here, skipped");
         }
-        assert_eq!(rig.provider.list().await.is_ok(), works, "{profile} {writable}");
-        assert_eq!(rig.warnings().contains(&"sandbox_incomplete".to_owned()), !enforcement.is_complete(), "{profile}");
-        rig.provider.shut_down().await;
+        assert_eq!(fixture.provider.list().await.is_ok(), works, "{profile} {writable}");
+        assert_eq!(
+            fixture.warnings().contains(&"sandbox_incomplete".to_owned()),
+            !enforcement.is_complete(),
+            "{profile}"
+        );
+        fixture.provider.shut_down().await;
     };
     check(SandboxProfile::Full, false, true).await;
     check(SandboxProfile::Network, false, false).await;

@@ -70,8 +70,8 @@ impl Site {
         *self.mode.lock().expect("mode") = mode;
     }
 
-    fn rig(&self) -> Fixture {
-        Fixture::new(self.transport(), |spec| spec.config.max_message_bytes = 100_000)
+    fn fixture(&self) -> Fixture {
+        Fixture::new(self.transport(), |options| options.config.max_message_bytes = 100_000)
     }
 
     fn methods(&self) -> Vec<String> {
@@ -226,8 +226,8 @@ async fn call(site: &Site, id: &Value, params: &Value) -> Response {
         }
         "huge_stream" => events(vec![message(result(&"x".repeat(200_000)))]),
         "huge" => reply(id, result(&"x".repeat(200_000))),
-        "deluge" => deluge(id, params, "application/json", ["", ""]),
-        "deluge_stream" => deluge(id, params, "text/event-stream", ["event: message\ndata: ", "\n\n"]),
+        "deluge" => large_result(id, params, "application/json", ["", ""]),
+        "deluge_stream" => large_result(id, params, "text/event-stream", ["event: message\ndata: ", "\n\n"]),
         "meet" => {
             site.meeting.wait().await;
             reply(id, result("met"))
@@ -259,7 +259,7 @@ async fn call(site: &Site, id: &Value, params: &Value) -> Response {
 }
 
 /// A result of as many bytes as are asked for, as they come.
-fn deluge(id: &Value, params: &Value, kind: &'static str, around: [&str; 2]) -> Response {
+fn large_result(id: &Value, params: &Value, kind: &'static str, around: [&str; 2]) -> Response {
     let bytes = params["arguments"]["bytes"].as_u64().expect("bytes");
     let head = format!(
         "{}{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{\"content\":[{{\"type\":\"text\",\"text\":\"",
@@ -292,16 +292,16 @@ fn refuse(id: &str, code: i32, text: &str) -> Response {
 #[tokio::test]
 async fn old_http_servers_keep_session_and_connections() {
     let site = Site::start("legacy").await;
-    let rig = site.rig();
-    assert_eq!(rig.names().await, ["stream"]);
+    let fixture = site.fixture();
+    assert_eq!(fixture.names().await, ["stream"]);
     assert_eq!(site.methods()[..3], ["server/discover", "initialize", "notifications/initialized"]);
     for tool in ["stream", "plain"].repeat(10) {
-        let output = rig.call(tool, json!({})).await.expect("output");
+        let output = fixture.call(tool, json!({})).await.expect("output");
         let content = serde_json::to_value(&output.content).expect("json");
         assert_eq!(content[0]["later"], 1);
         assert_eq!(output.extras["mcp_result"], json!({"unknown": 1}));
     }
-    let partials = rig.world.partials.lock().expect("partials").clone();
+    let partials = fixture.world.partials.lock().expect("partials").clone();
     let expect = |n: f64| Partial::Progress { progress: n, total: None, message: None, more: serde_json::Map::new() };
     assert_eq!(partials[..2], [expect(1.0), expect(2.0)], "in order, and before the result");
     assert_eq!(partials.len(), 20);
@@ -313,17 +313,17 @@ async fn old_http_servers_keep_session_and_connections() {
     assert_eq!(site.count("initialize"), 1);
     let connections = site.connections.load(Ordering::Relaxed);
     assert!(connections <= 6, "{connections} connections for 20 calls");
-    rig.provider.shut_down().await;
+    fixture.provider.shut_down().await;
 }
 
 #[tokio::test]
 async fn a_stateless_server_gets_its_headers() {
     let site = Site::start("modern").await;
-    let rig = site.rig();
-    assert_eq!(rig.names().await, ["stream"]);
-    let withheld = rig.provider.withheld();
+    let fixture = site.fixture();
+    assert_eq!(fixture.names().await, ["stream"]);
+    let withheld = fixture.provider.withheld();
     assert!(withheld[0].name == "marked" && withheld[0].why.contains("x-mcp-header"), "{withheld:?}");
-    let output = rig.call("stream", json!({"region": "eu"})).await.expect("output");
+    let output = fixture.call("stream", json!({"region": "eu"})).await.expect("output");
     assert_eq!(output.content[0].as_text(), Some("streamed"));
     let headers = site.headers_of("tools/call");
     for (name, value) in [
@@ -340,22 +340,22 @@ async fn a_stateless_server_gets_its_headers() {
 #[tokio::test]
 async fn silent_servers_get_the_old_handshake() {
     let site = Site::start("silent").await;
-    let rig = Fixture::new(site.transport(), |spec| spec.config.connect_timeout = Duration::from_secs(3));
-    assert_eq!(rig.names().await, ["stream"]);
+    let fixture = Fixture::new(site.transport(), |options| options.config.connect_timeout = Duration::from_secs(3));
+    assert_eq!(fixture.names().await, ["stream"]);
 }
 
 #[tokio::test]
-async fn slow_new_servers_are_not_taken_for_old() {
+async fn slow_new_servers_are_not_treated_as_old() {
     let site = Site::start("late").await;
-    assert_eq!(site.rig().names().await, ["stream"]);
+    assert_eq!(site.fixture().names().await, ["stream"]);
     assert_eq!((site.count("server/discover"), site.count("initialize")), (1, 0));
 }
 
 #[tokio::test]
-async fn slow_calls_do_not_hold_up_others() {
+async fn slow_calls_do_not_delay_others() {
     let site = Site::start("legacy").await;
-    let rig = site.rig();
-    let calls = (0..MEETING).map(|_| rig.call("meet", json!({})));
+    let fixture = site.fixture();
+    let calls = (0..MEETING).map(|_| fixture.call("meet", json!({})));
     for output in futures_util::future::join_all(calls).await {
         assert_eq!(output.expect("output").content[0].as_text(), Some("met"));
     }
@@ -365,41 +365,41 @@ async fn slow_calls_do_not_hold_up_others() {
 async fn expired_sessions_renew_without_resending() {
     for mode in ["legacy", "forgetful"] {
         let site = Site::start(mode).await;
-        let rig = site.rig();
-        rig.call("plain", json!({})).await.expect("output");
+        let fixture = site.fixture();
+        fixture.call("plain", json!({})).await.expect("output");
         site.forgets.store(true, Ordering::Relaxed);
-        let error = rig.call("plain", json!({})).await.expect_err("expired");
+        let error = fixture.call("plain", json!({})).await.expect_err("expired");
         assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::TransportError, true), "{error}");
         assert_eq!(site.count("tools/call"), 2);
-        rig.call("plain", json!({})).await.expect("a new session");
+        fixture.call("plain", json!({})).await.expect("a new session");
         assert_eq!((site.count("tools/call"), site.count("initialize")), (3, 2));
         site.forgets.store(true, Ordering::Relaxed);
-        assert_eq!(rig.names().await, ["stream"], "a list may be sent again");
+        assert_eq!(fixture.names().await, ["stream"], "a list may be sent again");
     }
 }
 
 #[tokio::test]
-async fn sessions_forgotten_in_other_words_renew() {
+async fn unusual_session_errors_renew_the_session() {
     let site = Site::start("own words").await;
-    let rig = site.rig();
-    rig.call("plain", json!({})).await.expect("output");
-    let error = rig.call("missing", json!({})).await.expect_err("no such tool");
+    let fixture = site.fixture();
+    fixture.call("plain", json!({})).await.expect("output");
+    let error = fixture.call("missing", json!({})).await.expect_err("no such tool");
     assert_eq!(error.model_message(), "Unknown tool");
-    rig.call("plain", json!({})).await.expect("output");
+    fixture.call("plain", json!({})).await.expect("output");
     assert_eq!(site.count("initialize"), 1, "it was the tool that is not there");
     site.forgets.store(true, Ordering::Relaxed);
-    let error = rig.call("plain", json!({})).await.expect_err("forgotten");
+    let error = fixture.call("plain", json!({})).await.expect_err("forgotten");
     // It may be the word of a tool that was run.
     assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::ExecutionError, false), "{error}");
     assert_eq!(error.model_message(), "no such session: begin with `initialize`");
-    rig.call("plain", json!({})).await.expect("a new session");
+    fixture.call("plain", json!({})).await.expect("a new session");
     assert_eq!(site.count("initialize"), 2);
     site.forgets.store(true, Ordering::Relaxed);
-    assert_eq!(rig.names().await, ["stream"], "a list may be sent again");
+    assert_eq!(fixture.names().await, ["stream"], "a list may be sent again");
     assert_eq!(site.count("initialize"), 3);
     // One that refuses it in every session has its word after one more.
     site.becomes("lists nothing");
-    let error = rig.provider.list().await.expect_err("no list").to_string();
+    let error = fixture.provider.list().await.expect_err("no list").to_string();
     assert!(error.contains("no tools"), "{error}");
     assert_eq!(site.count("initialize"), 4);
 }
@@ -408,14 +408,14 @@ async fn sessions_forgotten_in_other_words_renew() {
 async fn servers_changing_generation_are_probed_again() {
     for (before, after) in [("modern", "forgetful"), ("forgetful", "modern")] {
         let site = Site::start(before).await;
-        let rig = site.rig();
-        rig.call("plain", json!({})).await.expect("output");
+        let fixture = site.fixture();
+        fixture.call("plain", json!({})).await.expect("output");
         site.becomes(after);
-        let error = rig.call("plain", json!({})).await.expect_err("it is another one");
+        let error = fixture.call("plain", json!({})).await.expect_err("it is another one");
         assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::TransportError, true), "{before}: {error}");
-        rig.call("plain", json!({})).await.expect("a new handshake");
+        fixture.call("plain", json!({})).await.expect("a new handshake");
         site.becomes(before);
-        assert_eq!(rig.names().await, ["stream"], "{before}: a list may be sent again");
+        assert_eq!(fixture.names().await, ["stream"], "{before}: a list may be sent again");
     }
 }
 
@@ -423,11 +423,11 @@ async fn servers_changing_generation_are_probed_again() {
 async fn handshake_faults_do_not_decide_the_generation() {
     for (mode, discovers) in [("legacy", 1), ("faulty for new ones", 2)] {
         let site = Site::start(mode).await;
-        let rig = site.rig();
-        assert_eq!(rig.names().await, ["stream"], "{mode}: it speaks the older");
-        rig.provider.shut_down().await;
+        let fixture = site.fixture();
+        assert_eq!(fixture.names().await, ["stream"], "{mode}: it speaks the older");
+        fixture.provider.shut_down().await;
         // What was found is kept for the next start; a fault finds nothing.
-        let again = Fixture::within(Arc::clone(&rig.world), site.transport(), |_| {});
+        let again = Fixture::within(Arc::clone(&fixture.world), site.transport(), |_| {});
         assert_eq!(again.names().await, ["stream"], "{mode}");
         assert_eq!(site.count("server/discover"), discovers, "{mode}");
     }
@@ -438,16 +438,16 @@ async fn calls_in_flight_survive_one_refusal() {
     // Behind one address there may be servers of two generations, or such that know a session and such that do not.
     for (before, other) in [("modern", "forgetful"), ("forgetful", "forgetful")] {
         let site = Site::start(before).await;
-        let rig = site.rig();
-        rig.provider.warm_up().await.expect("connected");
-        let (gated, ()) = tokio::join!(rig.call("gated", json!({})), async {
+        let fixture = site.fixture();
+        fixture.provider.warm_up().await.expect("connected");
+        let (gated, ()) = tokio::join!(fixture.call("gated", json!({})), async {
             eventually("the call has arrived", || site.count("tools/call") == 1).await;
             site.becomes(other);
             site.forgets.store(before == other, Ordering::Relaxed);
-            let error = rig.call("plain", json!({})).await.expect_err("it is another one");
+            let error = fixture.call("plain", json!({})).await.expect_err("it is another one");
             assert!(error.is_retryable(), "{before}: {error}");
             site.becomes(before);
-            rig.call("plain", json!({})).await.expect("a new handshake");
+            fixture.call("plain", json!({})).await.expect("a new handshake");
             // What an end of the old connection would have broken is broken by now.
             tokio::time::sleep(Duration::from_millis(200)).await;
             site.gate.notify_one();
@@ -460,11 +460,11 @@ async fn calls_in_flight_survive_one_refusal() {
 async fn tool_errors_about_sessions_stay_answers() {
     for (mode, code) in [("modern", -32000), ("modern", -32022), ("legacy", -32000), ("legacy", -32022)] {
         let site = Site::start(mode).await;
-        let rig = site.rig();
-        let error = rig.call("lost_tab", json!({"code": code})).await.expect_err("an error");
+        let fixture = site.fixture();
+        let error = fixture.call("lost_tab", json!({"code": code})).await.expect_err("an error");
         assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::ExecutionError, false), "{mode} {code}: {error}");
         assert_eq!(error.model_message(), "Session not found: tab-3", "{mode} {code}");
-        rig.call("plain", json!({})).await.expect("it can be called");
+        fixture.call("plain", json!({})).await.expect("it can be called");
         assert_eq!(site.count("tools/call"), 2, "{mode} {code}");
     }
 }
@@ -472,26 +472,26 @@ async fn tool_errors_about_sessions_stay_answers() {
 #[tokio::test]
 async fn empty_cursors_lead_on_since_2026() {
     for (mode, expect) in [("pages", &["first", "second", "third"][..]), ("old pages", &["first"])] {
-        assert_eq!(Site::start(mode).await.rig().names().await, expect, "{mode}");
+        assert_eq!(Site::start(mode).await.fixture().names().await, expect, "{mode}");
     }
 }
 
 #[tokio::test]
 async fn tools_gaining_a_header_are_called_again() {
     let site = Site::start("marks late").await;
-    let rig = site.rig();
-    assert_eq!(rig.names().await, ["stream"]);
+    let fixture = site.fixture();
+    assert_eq!(fixture.names().await, ["stream"]);
     let notified = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&notified);
-    rig.provider.on_change(Arc::new(move || {
+    fixture.provider.on_change(Arc::new(move || {
         count.fetch_add(1, Ordering::Relaxed);
     }));
-    let output = rig.call("stream", json!({"region": "eu"})).await.expect("output");
+    let output = fixture.call("stream", json!({"region": "eu"})).await.expect("output");
     assert_eq!(output.content[0].as_text(), Some("streamed"));
     assert_eq!((site.count("tools/call"), site.count("tools/list")), (2, 2));
     eventually("the catalogue is told", || notified.load(Ordering::Relaxed) == 1).await;
     // What no list explains is the answer, and the call is not made again and again.
-    let error = rig.call("stream", json!({})).await.expect_err("refused");
+    let error = fixture.call("stream", json!({})).await.expect_err("refused");
     assert!(error.message().contains("Mcp-Param-Region"), "{error}");
     assert_eq!((site.count("tools/call"), site.count("tools/list")), (3, 3));
 }
@@ -499,11 +499,11 @@ async fn tools_gaining_a_header_are_called_again() {
 #[tokio::test]
 async fn changes_missed_by_cut_streams_are_requested() {
     let site = Site::start("announces").await;
-    let rig = site.rig();
+    let fixture = site.fixture();
     let notified = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&notified);
-    rig.provider.list().await.expect("listed");
-    rig.provider.on_change(Arc::new(move || {
+    fixture.provider.list().await.expect("listed");
+    fixture.provider.on_change(Arc::new(move || {
         count.fetch_add(1, Ordering::Relaxed);
     }));
     eventually("the catalogue is told", || notified.load(Ordering::Relaxed) == 1).await;
@@ -514,11 +514,11 @@ async fn changes_missed_by_cut_streams_are_requested() {
 async fn a_cancelled_call_is_cancelled_there() {
     for (mode, reported) in [("legacy", true), ("modern", false)] {
         let site = Site::start(mode).await;
-        let rig = site.rig();
-        rig.provider.warm_up().await.expect("connected");
-        let (error, ()) = tokio::join!(rig.call("hang", json!({})), async {
+        let fixture = site.fixture();
+        fixture.provider.warm_up().await.expect("connected");
+        let (error, ()) = tokio::join!(fixture.call("hang", json!({})), async {
             eventually("the call has arrived", || site.count("tools/call") == 1).await;
-            rig.cancel.cancel(CancelCause::User);
+            fixture.cancel.cancel(CancelCause::User);
         });
         assert_eq!(error.expect_err("canceled").kind(), ErrorKind::Canceled);
         if reported {
@@ -530,15 +530,15 @@ async fn a_cancelled_call_is_cancelled_there() {
 #[tokio::test]
 async fn begun_calls_are_not_repeated() {
     let site = Site::start("modern").await;
-    let error = site.rig().call("put_off", json!({})).await.expect_err("refused");
+    let error = site.fixture().call("put_off", json!({})).await.expect_err("refused");
     assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::TransportError, false), "{error}");
     assert_eq!(site.count("tools/call"), 2);
 }
 
 #[tokio::test]
-async fn failed_calls_say_whether_they_may_be_repeated() {
+async fn failed_calls_state_whether_they_are_repeatable() {
     let site = Site::start("legacy").await;
-    let rig = site.rig();
+    let fixture = site.fixture();
     for (tool, kind, fragment, retryable) in [
         ("huge", ErrorKind::TransportError, "message over max_message_bytes", false),
         ("huge_stream", ErrorKind::TransportError, "message over max_message_bytes", false),
@@ -547,11 +547,11 @@ async fn failed_calls_say_whether_they_may_be_repeated() {
         ("busy", ErrorKind::TransportError, "HTTP 429", true),
         ("fail", ErrorKind::ExecutionError, "Unknown tool", false),
     ] {
-        let error = rig.call(tool, json!({})).await.expect_err(tool);
+        let error = fixture.call(tool, json!({})).await.expect_err(tool);
         assert_eq!((error.kind(), error.is_retryable()), (kind, retryable), "{tool}: {error}");
         assert!(error.message().contains(fragment), "{tool}: {error}");
     }
-    rig.call("plain", json!({})).await.expect("the connection lives");
+    fixture.call("plain", json!({})).await.expect("the connection lives");
     assert_eq!(site.count("initialize"), 1);
 }
 
@@ -560,8 +560,8 @@ async fn refused_keys_do_not_trigger_a_login() {
     let site = Site::start("unauthorized").await;
     let McpTransport::Http { url, mut headers } = site.transport() else { unreachable!("it is at an address") };
     headers.insert("authorization".to_owned(), "Bearer hush".to_owned());
-    let rig = Fixture::new(McpTransport::Http { url, headers }, |_| {});
-    let error = rig.provider.list().await.expect_err("refused").to_string();
+    let fixture = Fixture::new(McpTransport::Http { url, headers }, |_| {});
+    let error = fixture.provider.list().await.expect_err("refused").to_string();
     assert!(error.contains("HTTP 401: it refuses what `headers.Authorization` is set to"), "{error}");
     assert!(error.contains("who are you") && !error.contains("hush") && !error.contains("${TOKEN}"), "{error}");
 }
@@ -574,10 +574,10 @@ async fn unreachable_servers_name_cause_and_remedy() {
         ("redirect", &["redirects to http://127.0.0.1:9/mcp"]),
     ] {
         let site = Site::start(mode).await;
-        let rig = site.rig();
-        let error = rig.provider.list().await.expect_err(mode).to_string();
+        let fixture = site.fixture();
+        let error = fixture.provider.list().await.expect_err(mode).to_string();
         assert!(fragments.iter().all(|part| error.contains(part)) && !error.contains("hush"), "{error}");
-        assert!(matches!(rig.provider.health(), Health::Failed { .. }));
+        assert!(matches!(fixture.provider.health(), Health::Failed { .. }));
     }
     let closed = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("port");
     for (url, fragment) in [
@@ -585,8 +585,8 @@ async fn unreachable_servers_name_cause_and_remedy() {
         ("not a url".to_owned(), "not a URL"),
         ("http://host.invalid/mcp".to_owned(), "cannot connect"),
     ] {
-        let rig = Fixture::new(McpTransport::Http { url: url.clone(), headers: BTreeMap::new() }, |_| {});
-        let error = rig.provider.list().await.expect_err("unreachable").to_string();
+        let fixture = Fixture::new(McpTransport::Http { url: url.clone(), headers: BTreeMap::new() }, |_| {});
+        let error = fixture.provider.list().await.expect_err("unreachable").to_string();
         assert!(error.contains(fragment), "{url}: {error}");
     }
 }

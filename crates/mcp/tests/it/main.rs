@@ -86,16 +86,16 @@ impl Fixture {
     }
 
     fn within(world: Arc<Observations>, transport: McpTransport, change: impl FnOnce(&mut McpServerOptions)) -> Self {
-        let mut spec = McpServerOptions::new("srv", transport);
-        spec.config.connect_timeout = Duration::from_secs(20);
-        change(&mut spec);
+        let mut options = McpServerOptions::new("srv", transport);
+        options.config.connect_timeout = Duration::from_secs(20);
+        change(&mut options);
         let roots = Arc::new(Roots::default());
         let deps = McpOptions {
             manifests: Arc::clone(&world) as _,
             events: Arc::clone(&world) as _,
             roots: Arc::clone(&roots),
         };
-        Self { provider: McpProvider::new(spec, deps), world, cancel: Cancel::new(), roots }
+        Self { provider: McpProvider::new(options, deps), world, cancel: Cancel::new(), roots }
     }
 
     async fn call(&self, tool: &str, arguments: Value) -> Result<ToolOutput, ToolError> {

@@ -13,22 +13,22 @@ use super::asking::{GENERATIONS, asker};
 use super::{Fixture, eventually, run};
 
 #[tokio::test]
-async fn methods_pass_untouched_and_subscriptions_are_told() {
+async fn methods_pass_unchanged_and_subscriptions_are_notified() {
     for mode in GENERATIONS {
         let script = asker(mode);
-        let rig = script.rig(|_| {});
+        let fixture = script.fixture(|_| {});
         let notices: Arc<Mutex<Vec<SourceNotice>>> = Arc::default();
         let sink = Arc::clone(&notices);
-        rig.provider.on_notice(Arc::new(move |notice| sink.lock().expect("notices").push(notice)));
-        assert_eq!(rig.provider.capabilities(), None);
-        rig.provider.warm_up().await.expect("connected");
-        let capabilities = rig.provider.capabilities().expect("announced");
+        fixture.provider.on_notice(Arc::new(move |notice| sink.lock().expect("notices").push(notice)));
+        assert_eq!(fixture.provider.capabilities(), None);
+        fixture.provider.warm_up().await.expect("connected");
+        let capabilities = fixture.provider.capabilities().expect("announced");
         assert_eq!(capabilities["resources"], json!({"subscribe": true}));
-        let methods = rig.provider.methods().expect("methods");
+        let methods = fixture.provider.methods().expect("methods");
         let listed = methods.list().await.expect("listed");
         let read = listed.iter().find(|tool| tool.raw_name() == "resources/read").expect("read");
         assert_eq!(read.definition().id.as_str(), "srv:resources-read@0.0.0");
-        let context = rig.context("s");
+        let context = fixture.context("s");
         let ask = |method: &'static str, params: Value| {
             let (methods, context) = (Arc::clone(&methods), context.clone());
             async move { run(&*methods, method, params, &context).await.map(|output| output.extras[METHOD_RESULT].clone()) }
@@ -49,11 +49,12 @@ async fn methods_pass_untouched_and_subscriptions_are_told() {
 async fn entries_can_list_resources_and_prompts_as_tools() {
     for mode in GENERATIONS {
         let script = asker(mode);
-        let rig = script.rig(|spec| (spec.config.resources, spec.config.prompts) = (AsTools::Yes, AsTools::Yes));
-        let names = rig.names().await;
+        let fixture =
+            script.fixture(|options| (options.config.resources, options.config.prompts) = (AsTools::Yes, AsTools::Yes));
+        let names = fixture.names().await;
         assert_eq!(names[4..], ["list_resources", "read_resource", "prompt_greet"], "{mode}");
         let texts = async |tool: &str, arguments: Value| {
-            let output = rig.call(tool, arguments).await.expect(tool);
+            let output = fixture.call(tool, arguments).await.expect(tool);
             serde_json::to_value(&output.content).expect("JSON")
         };
         let listed = texts("list_resources", json!({})).await;
@@ -67,8 +68,8 @@ async fn entries_can_list_resources_and_prompts_as_tools() {
         assert_eq!(read[0]["resource"]["text"], "first");
         let greeting = texts("prompt_greet", json!({"who": "Ann"})).await;
         assert_eq!(greeting, json!([{"type": "text", "text": "Hello \"Ann\""}]));
-        let again = Fixture::within(Arc::clone(&rig.world), script.transport.clone(), |spec| {
-            (spec.config.resources, spec.config.prompts) = (AsTools::Yes, AsTools::Yes);
+        let again = Fixture::within(Arc::clone(&fixture.world), script.transport.clone(), |options| {
+            (options.config.resources, options.config.prompts) = (AsTools::Yes, AsTools::Yes);
         });
         assert_eq!(again.provider.cached().await.expect("cached").len(), 7, "{mode}");
     }
@@ -77,8 +78,8 @@ async fn entries_can_list_resources_and_prompts_as_tools() {
 #[tokio::test]
 async fn subscriptions_are_replaced_before_they_end() {
     let script = asker("modern");
-    let rig = script.rig(|_| {});
-    let (methods, context) = (rig.provider.methods().expect("methods"), rig.context("s"));
+    let fixture = script.fixture(|_| {});
+    let (methods, context) = (fixture.provider.methods().expect("methods"), fixture.context("s"));
     for uri in ["a://1", "a://2"] {
         run(&*methods, "resources/subscribe", json!({"uri": uri}), &context).await.expect("followed");
     }
@@ -97,31 +98,32 @@ async fn subscriptions_are_replaced_before_they_end() {
 
 #[tokio::test]
 async fn expired_lists_are_requested_again() {
-    let rig = asker("modern").rig(|_| {});
+    let fixture = asker("modern").fixture(|_| {});
     let due = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&due);
-    rig.provider.on_change(Arc::new(move || {
+    fixture.provider.on_change(Arc::new(move || {
         count.fetch_add(1, Ordering::Relaxed);
     }));
-    rig.names().await;
+    fixture.names().await;
     eventually("a list is due", || due.load(Ordering::Relaxed) == 1).await;
 }
 
 #[tokio::test]
 async fn a_lazy_server_starts_at_its_first_call() {
     let script = asker("legacy");
-    let first = script.rig(|spec| spec.config.lazy = true);
+    let first = script.fixture(|options| options.config.lazy = true);
     assert_eq!(first.names().await.len(), 4, "there is nothing to go by yet");
     first.provider.shut_down().await;
     let before = script.methods().len();
-    let rig = Fixture::within(Arc::clone(&first.world), script.transport.clone(), |spec| spec.config.lazy = true);
-    rig.provider.warm_up().await.expect("nothing to warm up");
-    assert_eq!(rig.names().await.len(), 4);
+    let fixture =
+        Fixture::within(Arc::clone(&first.world), script.transport.clone(), |options| options.config.lazy = true);
+    fixture.provider.warm_up().await.expect("nothing to warm up");
+    assert_eq!(fixture.names().await.len(), 4);
     tokio::time::sleep(Duration::from_millis(50)).await;
     assert_eq!(script.methods().len(), before, "nothing was started");
-    rig.call("tell", json!({})).await.expect("started");
+    fixture.call("tell", json!({})).await.expect("started");
     assert_eq!(script.methods()[before..before + 3], ["initialize", "notifications/initialized", "tools/call"]);
-    rig.names().await;
+    fixture.names().await;
     assert!(script.methods()[before..].contains(&"tools/list".to_owned()), "what runs is asked");
 }
 
@@ -129,13 +131,13 @@ async fn a_lazy_server_starts_at_its_first_call() {
 async fn lazy_servers_do_not_start_for_known_lists() {
     for shared in [true, false] {
         let script = asker("legacy");
-        let lazy = |spec: &mut McpServerOptions| (spec.config.lazy, spec.config.shared) = (true, shared);
-        let first = script.rig(lazy);
+        let lazy = |options: &mut McpServerOptions| (options.config.lazy, options.config.shared) = (true, shared);
+        let first = script.fixture(lazy);
         first.names().await;
-        let all = async |rig: &Fixture| {
+        let all = async |fixture: &Fixture| {
             let mut all = Vec::new();
             for kind in ListKind::ALL {
-                all.push(rig.provider.list_of(kind).await.expect("listed"));
+                all.push(fixture.provider.list_of(kind).await.expect("listed"));
             }
             all
         };
@@ -144,18 +146,18 @@ async fn lazy_servers_do_not_start_for_known_lists() {
         first.provider.shut_down().await;
         let starts = || script.methods().iter().filter(|method| *method == "initialize").count();
         let started = starts();
-        let rig = Fixture::within(Arc::clone(&first.world), script.transport.clone(), lazy);
-        rig.names().await;
-        let (methods, context) = (rig.provider.methods().expect("methods"), rig.context("s"));
+        let fixture = Fixture::within(Arc::clone(&first.world), script.transport.clone(), lazy);
+        fixture.names().await;
+        let (methods, context) = (fixture.provider.methods().expect("methods"), fixture.context("s"));
         run(&*methods, "logging/setLevel", json!({"level": "error"}), &context).await.expect("kept");
-        assert_eq!(all(&rig).await, before);
+        assert_eq!(all(&fixture).await, before);
         tokio::time::sleep(Duration::from_millis(50)).await;
         assert_eq!(starts(), started, "nothing was started");
         // How much to log is told when it starts.
-        rig.call("tell", json!({})).await.expect("started");
+        fixture.call("tell", json!({})).await.expect("started");
         let reported = || script.read().iter().any(|sent| sent["params"]["level"] == "error");
         eventually("it is told", reported).await;
-        rig.provider.shut_down().await;
+        fixture.provider.shut_down().await;
     }
 }
 
@@ -163,7 +165,7 @@ async fn lazy_servers_do_not_start_for_known_lists() {
 async fn lazy_lists_are_kept_by_credentials() {
     let script = asker("legacy");
     let asked = |method: &str| script.methods().iter().filter(|asked| *asked == method).count();
-    let first = script.rig(|spec| spec.config.lazy = true);
+    let first = script.fixture(|options| options.config.lazy = true);
     let (templates, method) = (ListKind::Templates, ListKind::Templates.method());
     first.provider.list_of(templates).await.expect("listed");
     first.provider.shut_down().await;
@@ -175,29 +177,29 @@ async fn lazy_lists_are_kept_by_credentials() {
         env.insert("API_KEY".into(), key.into());
         let (command, args, cwd) = (command.clone(), args.clone(), cwd.clone());
         let transport = McpTransport::Stdio { command, args, env, cwd };
-        Fixture::within(Arc::clone(&first.world), transport, |spec| spec.config.lazy = true)
+        Fixture::within(Arc::clone(&first.world), transport, |options| options.config.lazy = true)
     };
     for (key, expect) in [("one", 2), ("two", 3), ("one", 3)] {
-        let rig = with(key);
-        rig.provider.list_of(templates).await.expect("listed");
+        let fixture = with(key);
+        fixture.provider.list_of(templates).await.expect("listed");
         assert_eq!(asked(method), expect, "{key}");
-        rig.provider.shut_down().await;
+        fixture.provider.shut_down().await;
     }
     let keys: Vec<_> = first.world.manifests.lock().expect("manifests").keys().cloned().collect();
     assert!(keys.iter().all(|key| !key.contains("API_KEY") && !key.contains("two")), "{keys:?}");
 }
 
 #[tokio::test]
-async fn lists_are_mended_and_empty_when_unannounced() {
+async fn lists_are_repaired_and_empty_when_unannounced() {
     for shared in [true, false] {
-        let script = asker("careless");
-        let rig = script.rig(|spec| spec.config.shared = shared);
-        let list = async |kind| json!(&*rig.provider.list_of(kind).await.expect("listed"));
+        let script = asker("malformed");
+        let fixture = script.fixture(|options| options.config.shared = shared);
+        let list = async |kind| json!(&*fixture.provider.list_of(kind).await.expect("listed"));
         let greet = json!({"name": "greet", "arguments": [{"name": "who"}]});
         let more = json!({"name": "more", "description": "d"});
         assert_eq!(list(ListKind::Prompts).await, json!([greet, more]), "both pages, mended");
         assert_eq!(list(ListKind::Resources).await, json!([]));
         assert!(!script.methods().iter().any(|method| method == "resources/list"), "it does not announce any");
-        rig.provider.shut_down().await;
+        fixture.provider.shut_down().await;
     }
 }

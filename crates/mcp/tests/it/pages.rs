@@ -93,14 +93,14 @@ async fn calls_needing_pages_repeat_once_done() {
         ),
     ] {
         let script = scripted("asker::serve_when_asked", "MCP_ASKER", "legacy");
-        let rig = script.rig(|_| {});
+        let fixture = script.fixture(|_| {});
         let notices: Arc<Mutex<Vec<SourceNotice>>> = Arc::default();
         let sink = Arc::clone(&notices);
-        rig.provider.on_notice(Arc::new(move |notice| sink.lock().expect("notices").push(notice)));
+        fixture.provider.on_notice(Arc::new(move |notice| sink.lock().expect("notices").push(notice)));
         let who = Arc::new(who);
-        let context = ToolContext { client: Arc::clone(&who) as _, ..rig.context("s") };
+        let context = ToolContext { client: Arc::clone(&who) as _, ..fixture.context("s") };
         let made =
-            tokio::time::timeout(Duration::from_secs(20), run(&*rig.provider, "page", arguments.clone(), &context));
+            tokio::time::timeout(Duration::from_secs(20), run(&*fixture.provider, "page", arguments.clone(), &context));
         let made = made.await.expect("nobody waits for what does not come");
         let seen: Vec<String> = who.asked.lock().expect("asked").clone();
         assert!(seen.iter().zip(asked).all(|(seen, asked)| seen == asked), "{arguments}: {seen:?}");
@@ -133,7 +133,7 @@ async fn calls_needing_pages_repeat_once_done() {
 #[tokio::test]
 async fn done_pages_do_not_serve_later_calls() {
     let script = scripted("asker::serve_when_asked", "MCP_ASKER", "legacy");
-    let rig = script.rig(|_| {});
+    let fixture = script.fixture(|_| {});
     let both = json!({"form": {}, "url": {}});
     let ann = Arc::new(PageClient {
         offers: both,
@@ -143,12 +143,12 @@ async fn done_pages_do_not_serve_later_calls() {
         says: true,
         asked: Mutex::default(),
     });
-    let context = ToolContext { client: Arc::clone(&ann) as _, ..rig.context("s") };
+    let context = ToolContext { client: Arc::clone(&ann) as _, ..fixture.context("s") };
     // The server says that `e1` is done, and asks for it again with the third request.
     for (arguments, asked) in [(json!({"tells": true}), None), (json!({"refusals": 3}), Some(&[PAGE, DONE]))] {
         ann.asked.lock().expect("asked").clear();
         let made =
-            tokio::time::timeout(Duration::from_secs(20), run(&*rig.provider, "page", arguments, &context)).await;
+            tokio::time::timeout(Duration::from_secs(20), run(&*fixture.provider, "page", arguments, &context)).await;
         assert_eq!(made.expect("in time").expect("made").content[0].as_text(), Some("welcome"));
         if let Some(asked) = asked {
             assert_eq!(*ann.asked.lock().expect("asked"), *asked, "she was not done yet");
@@ -182,12 +182,12 @@ async fn one_done_page_releases_both_calls() {
         script.read().iter().filter(|message| message["method"] == "tools/call").count()
     };
     // With whose refusal the server says that the page is done, and whether each of the two says so herself.
-    for (tells, says) in [([false, true], [false, false]), ([true, false], [false, true])] {
+    for (announces, says) in [([false, true], [false, false]), ([true, false], [false, true])] {
         let script = scripted("asker::serve_when_asked", "MCP_ASKER", "legacy");
-        let rig = script.rig(|_| {});
+        let fixture = script.fixture(|_| {});
         let notices: Arc<Mutex<Vec<SourceNotice>>> = Arc::default();
         let sink = Arc::clone(&notices);
-        rig.provider.on_notice(Arc::new(move |notice| sink.lock().expect("notices").push(notice)));
+        fixture.provider.on_notice(Arc::new(move |notice| sink.lock().expect("notices").push(notice)));
         let waiting = |says: bool| {
             let ann = PageClient {
                 offers: json!({"form": {}, "url": {}}),
@@ -200,20 +200,20 @@ async fn one_done_page_releases_both_calls() {
             Arc::new(WaitingPageClient { ann, may_open: tokio::sync::Notify::new() })
         };
         let (ann, bea) = (waiting(says[0]), waiting(says[1]));
-        let call = async |who: &Arc<WaitingPageClient>, tells: bool| {
-            let context = ToolContext { client: Arc::clone(who) as _, ..rig.context("s") };
-            let arguments = json!({"refusals": 2, "tells": tells});
-            let made = run(&*rig.provider, "page", arguments, &context);
+        let call = async |who: &Arc<WaitingPageClient>, announces: bool| {
+            let context = ToolContext { client: Arc::clone(who) as _, ..fixture.context("s") };
+            let arguments = json!({"refusals": 2, "tells": announces});
+            let made = run(&*fixture.provider, "page", arguments, &context);
             let made = tokio::time::timeout(Duration::from_secs(10), made).await.expect("the page is done");
-            assert_eq!(made.expect("made").content[0].as_text(), Some("welcome"), "{tells}");
+            assert_eq!(made.expect("made").content[0].as_text(), Some("welcome"), "{announces}");
         };
         let first = async {
-            call(&ann, tells[0]).await;
+            call(&ann, announces[0]).await;
             bea.may_open.notify_one();
         };
         let second = async {
             super::eventually("the first is refused", || refused(&script) == 1).await;
-            call(&bea, tells[1]).await;
+            call(&bea, announces[1]).await;
         };
         let both_refused = async {
             let reported = || !notices.lock().expect("notices").is_empty() && refused(&script) == 2;

@@ -174,7 +174,7 @@ impl Peer {
                 std::process::exit(0);
             }
             "huge" => result(id, json!({"content": [{"type": "text", "text": "x".repeat(200_000)}]})),
-            "deluge" => deluge(id, &params["arguments"]),
+            "deluge" => large_result(id, &params["arguments"]),
             "nonsense" => send(&format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{\"content\":[}}}}")),
             // As JavaScript writes a text that was cut inside a character, the id last.
             "cut text" => send(&format!(
@@ -224,7 +224,7 @@ impl Peer {
 }
 
 /// A result of as many bytes as are asked for, as one line, its id at either end.
-fn deluge(id: &Value, arguments: &Value) {
+fn large_result(id: &Value, arguments: &Value) {
     let bytes = arguments["bytes"].as_u64().expect("bytes");
     let (head, tail) = match arguments["id_last"].as_bool() {
         Some(true) => (String::new(), format!(",\"id\":{id}")),

@@ -17,11 +17,11 @@ use crate::processes::pids_with;
 async fn dead_servers_fail_calls_and_restart() {
     for (tool, how) in [("die", "exit code 3"), ("half", "exit code 0")] {
         let script = script("plain");
-        let rig = script.rig(|_| {});
-        rig.provider.warm_up().await.expect("connected");
-        let (hanging, dying) = tokio::join!(rig.call("hang", json!({})), async {
+        let fixture = script.fixture(|_| {});
+        fixture.provider.warm_up().await.expect("connected");
+        let (hanging, dying) = tokio::join!(fixture.call("hang", json!({})), async {
             eventually("a call hangs", || script.methods().contains(&"tools/call".to_owned())).await;
-            rig.call(tool, json!({})).await
+            fixture.call(tool, json!({})).await
         });
         for error in [hanging.expect_err("hang"), dying.expect_err(tool)] {
             assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::TransportError, false), "{error}");
@@ -29,18 +29,18 @@ async fn dead_servers_fail_calls_and_restart() {
             assert!(tool != "die" || error.message().contains("about to die"), "{error}");
         }
         // Lists wait for the restart, calls do not; no call was sent twice.
-        assert_eq!(rig.names().await.len(), 3);
-        rig.call("Echo.Args", json!({})).await.expect("after the restart");
+        assert_eq!(fixture.names().await.len(), 3);
+        fixture.call("Echo.Args", json!({})).await.expect("after the restart");
         let calls = script.methods().iter().filter(|method| *method == "tools/call").count();
         assert_eq!(calls, 3);
     }
 }
 
 #[tokio::test]
-async fn a_death_is_told_in_whole_sentences() {
+async fn errors_of_died_servers_are_whole_sentences() {
     for (tool, said) in [("die", true), ("half", false)] {
-        let rig = script("plain").rig(|_| {});
-        let error = rig.call(tool, json!({})).await.expect_err(tool);
+        let fixture = script("plain").fixture(|_| {});
+        let error = fixture.call(tool, json!({})).await.expect_err(tool);
         assert_eq!(error.message().contains("its last words on standard error:\nabout to die"), said, "{error}");
         assert_eq!(error.message().contains("last words"), said, "{error}");
         // A model gets one line, which must not end in the air.
@@ -55,39 +55,39 @@ async fn a_death_is_told_in_whole_sentences() {
 #[tokio::test]
 async fn a_second_death_pauses_and_calls_fail_fast() {
     let script = script("plain");
-    let rig = script.rig(|_| {});
+    let fixture = script.fixture(|_| {});
     let notified = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&notified);
-    rig.provider.on_change(Arc::new(move || {
+    fixture.provider.on_change(Arc::new(move || {
         count.fetch_add(1, Ordering::Relaxed);
     }));
-    rig.provider.warm_up().await.expect("connected");
-    rig.call("die", json!({})).await.expect_err("dies");
-    rig.provider.warm_up().await.expect("restarted at once");
-    rig.call("die", json!({})).await.expect_err("dies");
-    eventually("it pauses", || matches!(rig.provider.health(), Health::Failed { .. })).await;
+    fixture.provider.warm_up().await.expect("connected");
+    fixture.call("die", json!({})).await.expect_err("dies");
+    fixture.provider.warm_up().await.expect("restarted at once");
+    fixture.call("die", json!({})).await.expect_err("dies");
+    eventually("it pauses", || matches!(fixture.provider.health(), Health::Failed { .. })).await;
     let began = Instant::now();
-    let error = rig.call("Echo.Args", json!({})).await.expect_err("paused");
+    let error = fixture.call("Echo.Args", json!({})).await.expect_err("paused");
     assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::TransportError, true), "{error}");
     assert!(error.message().contains("exit code 3") && error.message().contains("tried again"), "{error}");
     assert!(began.elapsed() < Duration::from_secs(1));
-    let back = || !matches!(rig.provider.health(), Health::Failed { .. }) && notified.load(Ordering::Relaxed) > 0;
+    let back = || !matches!(fixture.provider.health(), Health::Failed { .. }) && notified.load(Ordering::Relaxed) > 0;
     eventually("it comes back by itself, and the catalogue is told", back).await;
-    assert_eq!(rig.names().await.len(), 3);
+    assert_eq!(fixture.names().await.len(), 3);
 }
 
 #[tokio::test]
 async fn servers_missing_a_ping_are_replaced() {
     let script = script("stubborn");
-    let rig = script.rig(|_| {});
-    rig.provider.warm_up().await.expect("connected");
-    let (other, timed_out) = tokio::join!(rig.call("hang", json!({"n": 1})), async {
+    let fixture = script.fixture(|_| {});
+    fixture.provider.warm_up().await.expect("connected");
+    let (other, timed_out) = tokio::join!(fixture.call("hang", json!({"n": 1})), async {
         eventually("it hangs", || script.methods().contains(&"tools/call".to_owned())).await;
         let second = Fixture {
-            world: Arc::clone(&rig.world),
-            provider: Arc::clone(&rig.provider),
+            world: Arc::clone(&fixture.world),
+            provider: Arc::clone(&fixture.provider),
             cancel: Default::default(),
-            roots: Arc::clone(&rig.roots),
+            roots: Arc::clone(&fixture.roots),
         };
         second.cancel.cancel(CancelCause::Deadline);
         // Cancelled before it was sent: no probe, nothing on the wire.
@@ -104,14 +104,14 @@ async fn servers_missing_a_ping_are_replaced() {
     let error = other.expect_err("stopped");
     assert!(error.message().contains("neither a call nor a ping"), "{error}");
     assert!(!script.read().iter().any(|message| message["params"]["arguments"]["n"] == 2));
-    assert_eq!(rig.names().await.len(), 3);
+    assert_eq!(fixture.names().await.len(), 3);
 }
 
 #[tokio::test]
 async fn servers_that_stop_listing_are_replaced() {
     let script = script("stuck");
-    let rig = script.rig(|_| {});
-    give_up(&script, &rig, 1, CancelCause::Deadline).await;
+    let fixture = script.fixture(|_| {});
+    give_up(&script, &fixture, 1, CancelCause::Deadline).await;
     let starts = || script.methods().iter().filter(|method| *method == "initialize").count();
     tokio::time::sleep(Duration::from_secs(15)).await;
     assert_eq!(starts(), 1, "a list may take a while");
@@ -134,13 +134,13 @@ async fn a_server_that_closes_its_input_is_replaced() {
         let note = |what: &str| format!("echo {what} >> {}", log.path().display());
         let rest = ["read -r line".to_owned(), "exec 0<&-".to_owned(), note("closed"), "exec sleep 100".to_owned()];
         let server: Vec<_> = [note("start")].into_iter().chain(handshake).chain(rest).collect();
-        let rig = Fixture::new(command("sh", &["-c", &server.join("\n")]), |_| {});
-        rig.provider.warm_up().await.expect("connected");
+        let fixture = Fixture::new(command("sh", &["-c", &server.join("\n")]), |_| {});
+        fixture.provider.warm_up().await.expect("connected");
         let count =
             |what| std::fs::read_to_string(log.path()).expect("log").lines().filter(|line| *line == what).count();
         // What is written before that is taken by a pipe that nobody reads.
         eventually("its input is closed", || count("closed") == 1).await;
-        let call = async { rig.call("x", json!({})).await.expect_err("nobody answers") };
+        let call = async { fixture.call("x", json!({})).await.expect_err("nobody answers") };
         let error = tokio::time::timeout(Duration::from_secs(5), call).await.expect("it fails at once");
         assert_eq!(error.kind(), ErrorKind::TransportError, "{error}");
         assert!(error.message().contains("closed its standard input"), "{error}");
@@ -152,10 +152,10 @@ async fn a_server_that_closes_its_input_is_replaced() {
 
 #[tokio::test]
 async fn a_broken_batch_fails_what_is_in_flight() {
-    let rig = script("plain").rig(|_| {});
-    let odd = rig.call("odd batch", json!({})).await.expect("read");
+    let fixture = script("plain").fixture(|_| {});
+    let odd = fixture.call("odd batch", json!({})).await.expect("read");
     assert_eq!(odd.content[0].as_text(), Some("caf\u{fffd}"));
-    let (hang, cut) = tokio::join!(rig.call("hang", json!({})), rig.call("cut batch", json!({})));
+    let (hang, cut) = tokio::join!(fixture.call("hang", json!({})), fixture.call("cut batch", json!({})));
     for error in [hang.expect_err("it may be of the batch"), cut.expect_err("it is cut short")] {
         assert_eq!(error.kind(), ErrorKind::TransportError, "{error}");
         assert!(error.message().contains("not a valid message, or that to another request in flight: "), "{error}");
@@ -179,22 +179,22 @@ async fn servers_closing_stdin_restart_with_pauses() {
         [start.as_str(), "read -r line", &other, "read -r line", "read -r line", "exec 0<&-", "exec sleep 105"]
             .join("\n");
     let marked = server.replace("sleep 105", "sleep 105.3");
-    let rig = Arc::new(Fixture::new(command("sh", &["-c", &marked]), |_| {}));
-    rig.provider.warm_up().await.expect("connected");
+    let fixture = Arc::new(Fixture::new(command("sh", &["-c", &marked]), |_| {}));
+    fixture.provider.warm_up().await.expect("connected");
     let starts = || std::fs::read_to_string(log.path()).expect("log").lines().count();
     let end = Instant::now() + Duration::from_secs(6);
     let mut calls = Vec::new();
     while Instant::now() < end {
-        let rig = Arc::clone(&rig);
+        let fixture = Arc::clone(&fixture);
         calls.push(tokio::spawn(async move {
-            let _ = rig.call("x", json!({})).await;
+            let _ = fixture.call("x", json!({})).await;
         }));
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     // At once, after one second, two, five.
     assert!((2..=5).contains(&starts()), "{} starts", starts());
     assert!(pids_with("105.3").len() <= 3, "one that has closed its input at a time");
-    rig.provider.shut_down().await;
+    fixture.provider.shut_down().await;
     eventually("none is left", || pids_with("105.3").is_empty()).await;
     calls.iter().for_each(tokio::task::JoinHandle::abort);
 }
@@ -220,14 +220,14 @@ async fn calls_finish_after_stdin_closed() {
         first.concat().join("\n"),
         next.join("\n"),
     );
-    let rig = Fixture::new(command("sh", &["-c", &server]), |_| {});
-    rig.provider.warm_up().await.expect("connected");
+    let fixture = Fixture::new(command("sh", &["-c", &server]), |_| {});
+    fixture.provider.warm_up().await.expect("connected");
     let noted = || std::fs::read_to_string(log.path()).expect("log");
-    let (late, ()) = tokio::join!(rig.call("x", json!({})), async {
+    let (late, ()) = tokio::join!(fixture.call("x", json!({})), async {
         eventually("its input is closed", || noted().contains("closed")).await;
-        let error = rig.call("x", json!({})).await.expect_err("nobody reads it");
+        let error = fixture.call("x", json!({})).await.expect_err("nobody reads it");
         assert!(error.is_retryable() && error.message().contains("closed its standard input"), "{error}");
-        let soon = tokio::time::timeout(Duration::from_secs(8), rig.call("x", json!({}))).await;
+        let soon = tokio::time::timeout(Duration::from_secs(8), fixture.call("x", json!({}))).await;
         let soon = soon.expect("it waits for nobody").expect("another process");
         assert_eq!(soon.content[0].as_text(), Some("soon"));
     });
@@ -236,12 +236,12 @@ async fn calls_finish_after_stdin_closed() {
 }
 
 /// Calls what is never answered, and gives up once it has been sent.
-async fn give_up(script: &Script, rig: &Fixture, n: u64, cause: CancelCause) {
+async fn give_up(script: &Script, fixture: &Fixture, n: u64, cause: CancelCause) {
     let caller = Fixture {
-        world: Arc::clone(&rig.world),
-        provider: Arc::clone(&rig.provider),
+        world: Arc::clone(&fixture.world),
+        provider: Arc::clone(&fixture.provider),
         cancel: Default::default(),
-        roots: Arc::clone(&rig.roots),
+        roots: Arc::clone(&fixture.roots),
     };
     let (ended, ()) = tokio::join!(caller.call("hang", json!({"n": n})), async {
         eventually("it is called", || script.read().iter().any(|m| m["params"]["arguments"]["n"] == n)).await;
@@ -253,35 +253,35 @@ async fn give_up(script: &Script, rig: &Fixture, n: u64, cause: CancelCause) {
 #[tokio::test]
 async fn silent_servers_callers_abandon_are_replaced() {
     let starts = |script: &Script| script.methods().iter().filter(|method| *method == "initialize").count();
-    let given_up = async |cause: CancelCause| {
+    let abandon = async |cause: CancelCause| {
         let script = script("stubborn");
-        let rig = script.rig(|_| {});
-        give_up(&script, &rig, 1, cause).await;
-        give_up(&script, &rig, 2, cause).await;
+        let fixture = script.fixture(|_| {});
+        give_up(&script, &fixture, 1, cause).await;
+        give_up(&script, &fixture, 2, cause).await;
         tokio::time::sleep(Duration::from_secs(5)).await;
         eventually("it is started again", || starts(&script) == 2).await;
-        assert_eq!(rig.names().await.len(), 3);
+        assert_eq!(fixture.names().await.len(), 3);
     };
     let stays = async |mode: &str, is_busy: bool| {
         let script = script(mode);
-        let rig = script.rig(|_| {});
-        rig.provider.warm_up().await.expect("connected");
-        let given_up = async {
-            give_up(&script, &rig, 1, CancelCause::User).await;
+        let fixture = script.fixture(|_| {});
+        fixture.provider.warm_up().await.expect("connected");
+        let abandon = async {
+            give_up(&script, &fixture, 1, CancelCause::User).await;
             tokio::time::sleep(Duration::from_secs(12)).await;
-            rig.cancel.cancel(CancelCause::Shutdown);
+            fixture.cancel.cancel(CancelCause::Shutdown);
         };
         match is_busy {
-            true => drop(tokio::join!(rig.call("hang", json!({"n": 9})), given_up)),
-            false => given_up.await,
+            true => drop(tokio::join!(fixture.call("hang", json!({"n": 9})), abandon)),
+            false => abandon.await,
         }
         assert!(script.methods().contains(&"ping".to_owned()), "{mode}");
         assert_eq!(starts(&script), 1, "{mode}");
     };
     tokio::join!(
-        given_up(CancelCause::User),
-        given_up(CancelCause::CallerGone),
-        given_up(CancelCause::RunLimit),
+        abandon(CancelCause::User),
+        abandon(CancelCause::CallerGone),
+        abandon(CancelCause::RunLimit),
         stays("plain", false),
         stays("stubborn", true),
     );
@@ -294,41 +294,41 @@ async fn failed_lists_are_retried_deaf_servers_replaced() {
     {
         let script = script(mode);
         let limit = Duration::from_millis(if is_dropped { 60_000 } else { 300 });
-        let rig = script.rig(|spec| spec.config.request_timeout = Some(limit));
+        let fixture = script.fixture(|options| options.config.request_timeout = Some(limit));
         let notified = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&notified);
-        rig.provider.on_change(Arc::new(move || {
+        fixture.provider.on_change(Arc::new(move || {
             count.fetch_add(1, Ordering::Relaxed);
         }));
-        rig.provider.warm_up().await.expect("connected");
+        fixture.provider.warm_up().await.expect("connected");
         eventually("the connection is announced", || notified.load(Ordering::Relaxed) == 1).await;
         if is_dropped {
-            let list = tokio::time::timeout(Duration::from_millis(300), rig.provider.list());
+            let list = tokio::time::timeout(Duration::from_millis(300), fixture.provider.list());
             assert!(list.await.is_err(), "a catalogue that has waited long enough drops the list");
         } else {
-            let error = rig.provider.list().await.expect_err("too late").to_string();
+            let error = fixture.provider.list().await.expect_err("too late").to_string();
             assert!(error.contains("did not list its tools within 300ms"), "{error}");
         }
         eventually("another list is due", || notified.load(Ordering::Relaxed) > 1).await;
         let processes = || script.methods().iter().filter(|method| *method == "initialize").count();
         eventually("a deaf server is replaced", || processes() == starts).await;
-        assert_eq!(rig.names().await.len(), 3, "{mode}");
-        assert_eq!(rig.provider.health(), Health::Ready);
-        rig.provider.shut_down().await;
+        assert_eq!(fixture.names().await.len(), 3, "{mode}");
+        assert_eq!(fixture.provider.health(), Health::Ready);
+        fixture.provider.shut_down().await;
     }
 }
 
 #[tokio::test]
-async fn after_a_shut_down_no_list_is_due() {
+async fn after_shutdown_no_list_is_refreshed() {
     let script = script("slow at first");
-    let rig = script.rig(|spec| spec.config.request_timeout = Some(Duration::from_millis(300)));
+    let fixture = script.fixture(|options| options.config.request_timeout = Some(Duration::from_millis(300)));
     let notified = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&notified);
-    rig.provider.on_change(Arc::new(move || {
+    fixture.provider.on_change(Arc::new(move || {
         count.fetch_add(1, Ordering::Relaxed);
     }));
-    rig.provider.list().await.expect_err("too late");
-    rig.provider.shut_down().await;
+    fixture.provider.list().await.expect_err("too late");
+    fixture.provider.shut_down().await;
     tokio::time::sleep(Duration::from_millis(1500)).await;
     assert_eq!(notified.load(Ordering::Relaxed), 0);
 }

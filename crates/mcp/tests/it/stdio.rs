@@ -43,7 +43,7 @@ pub(super) fn scripted(entry: &str, variable: &str, mode: &str) -> Script {
 }
 
 impl Script {
-    pub(super) fn rig(&self, change: impl FnOnce(&mut McpServerOptions)) -> Fixture {
+    pub(super) fn fixture(&self, change: impl FnOnce(&mut McpServerOptions)) -> Fixture {
         Fixture::new(self.transport.clone(), change)
     }
 
@@ -72,51 +72,51 @@ pub(super) fn command(command: &str, args: &[&str]) -> McpTransport {
 #[tokio::test]
 async fn a_list_is_paged_filtered_and_kept_whole() {
     let script = script("plain");
-    let rig = script.rig(|spec| {
-        spec.config.tools_denied = vec!["SECRET*".into()];
-        spec.config.request_timeout = Some(Duration::from_secs(9));
-        spec.config.cache.0 = Some(Duration::from_secs(60));
+    let fixture = script.fixture(|options| {
+        options.config.tools_denied = vec!["SECRET*".into()];
+        options.config.request_timeout = Some(Duration::from_secs(9));
+        options.config.cache.0 = Some(Duration::from_secs(60));
     });
-    assert_eq!(rig.provider.health(), Health::Starting);
-    assert_eq!(rig.provider.cached().await.map(|tools| tools.len()), None);
-    let tools = rig.provider.list().await.expect("listed");
+    assert_eq!(fixture.provider.health(), Health::Starting);
+    assert_eq!(fixture.provider.cached().await.map(|tools| tools.len()), None);
+    let tools = fixture.provider.list().await.expect("listed");
     let definition = tools[0].definition();
     assert_eq!((tools[0].raw_name(), definition.id.as_str()), ("Echo.Args", "srv:echo_args@0.0.0"));
     assert_eq!(definition.meta[LISTED_FIELDS], json!({"later": {"x": 0.1}, "annotations": {"readOnlyHint": true}}));
     assert_eq!((definition.effects, definition.timeout), (Effects::FETCH, None));
-    assert_eq!(rig.provider.limits().timeout, Some(Duration::from_secs(9)));
+    assert_eq!(fixture.provider.limits().timeout, Some(Duration::from_secs(9)));
     assert_eq!((tools[1].raw_name(), tools[1].definition().parameters.as_ref()), ("hang", None));
     assert_eq!((tools[1].definition().effects, tools[1].definition().cache_ttl), (Effects::UNKNOWN, None));
-    let withheld = rig.provider.withheld();
+    let withheld = fixture.provider.withheld();
     assert!(withheld[0].name == "broken" && withheld[0].why.contains("inputSchema"), "{withheld:?}");
     assert_eq!(withheld[1], WithheldTool::new("secret_drop", "filtered by tools_denied"));
-    assert_eq!((rig.provider.health(), rig.provider.kind()), (Health::Ready, ProviderKind::Mcp));
-    assert_eq!(rig.provider.instructions().as_deref(), Some("be kind"));
-    assert_eq!(rig.provider.trust(), HintTrust::Foreign);
+    assert_eq!((fixture.provider.health(), fixture.provider.kind()), (Health::Ready, ProviderKind::Mcp));
+    assert_eq!(fixture.provider.instructions().as_deref(), Some("be kind"));
+    assert_eq!(fixture.provider.trust(), HintTrust::Foreign);
     let methods = ["server/discover", "initialize", "notifications/initialized", "tools/list", "tools/list"];
     assert_eq!(script.methods(), methods);
     // A second process on the same state knows the tools before it has started the server.
-    let again = Fixture::within(Arc::clone(&rig.world), script.transport.clone(), |_| {});
+    let again = Fixture::within(Arc::clone(&fixture.world), script.transport.clone(), |_| {});
     let cached = again.provider.cached().await.expect("cached");
     assert_eq!(cached.len(), 3);
     assert_eq!(cached[0].hash(), tools[0].hash());
     assert_eq!(again.provider.instructions().as_deref(), Some("be kind"));
     assert_eq!(again.provider.health(), Health::Starting);
-    rig.provider.shut_down().await;
+    fixture.provider.shut_down().await;
 }
 
 #[tokio::test]
 async fn pages_in_a_circle_end() {
-    let rig = script("circle").rig(|_| {});
-    assert_eq!(rig.names().await, ["Echo.Args", "hang", "secret_drop"]);
-    assert!(rig.warnings().contains(&"mcp_list_cut".to_owned()));
+    let fixture = script("circle").fixture(|_| {});
+    assert_eq!(fixture.names().await, ["Echo.Args", "hang", "secret_drop"]);
+    assert!(fixture.warnings().contains(&"mcp_list_cut".to_owned()));
 }
 
 #[tokio::test]
 async fn calls_carry_arguments_and_return_all_content() {
     let script = script("plain");
-    let rig = script.rig(|_| {});
-    let output = rig.call("Echo.Args", json!({"z": 1, "a": {"b": 0.1}})).await.expect("output");
+    let fixture = script.fixture(|_| {});
+    let output = fixture.call("Echo.Args", json!({"z": 1, "a": {"b": 0.1}})).await.expect("output");
     let got = output.structured.expect("structured");
     let got = &got["got"];
     assert_eq!(got["arguments"].to_string(), r#"{"z":1,"a":{"b":0.1}}"#);
@@ -127,7 +127,7 @@ async fn calls_carry_arguments_and_return_all_content() {
     assert_eq!((text.as_str(), &extra["later"]), ("ok", &json!(1)));
     assert!(output.content[1].as_text().expect("stand-in").contains("`video`"));
     assert_eq!((&output.meta["k"], &output.extras["mcp_result"]), (&json!(0.1), &json!({"unknown": [1]})));
-    let partials = rig.world.partials.lock().expect("partials").clone();
+    let partials = fixture.world.partials.lock().expect("partials").clone();
     let expect = |n: f64| Partial::Progress {
         progress: n,
         total: Some(3.0),
@@ -136,36 +136,36 @@ async fn calls_carry_arguments_and_return_all_content() {
     };
     assert_eq!(partials, [expect(1.0), expect(2.0), expect(3.0)], "in order, and before the result");
     // The harness of the peer wrote to its standard output; that costs one warning.
-    assert_eq!(rig.warnings(), ["mcp_garbage"]);
+    assert_eq!(fixture.warnings(), ["mcp_garbage"]);
 }
 
 #[tokio::test]
-async fn failures_of_tools_and_requests_are_told_apart() {
-    let rig = script("plain").rig(|spec| spec.config.max_message_bytes = 100_000);
-    let output = rig.call("fail", json!({})).await.expect("a failed tool has an output");
+async fn tool_failures_differ_from_request_failures() {
+    let fixture = script("plain").fixture(|options| options.config.max_message_bytes = 100_000);
+    let output = fixture.call("fail", json!({})).await.expect("a failed tool has an output");
     assert!(output.is_error && output.content[0].as_text() == Some("no such file"));
     for (tool, kind, fragment) in [
         ("nothing", ErrorKind::ExecutionError, "Unknown tool"),
         ("huge", ErrorKind::TransportError, "message over max_message_bytes"),
         ("nonsense", ErrorKind::TransportError, "not a valid message"),
     ] {
-        let error = rig.call(tool, json!({})).await.expect_err(tool);
+        let error = fixture.call(tool, json!({})).await.expect_err(tool);
         assert_eq!(error.kind(), kind, "{error}");
         assert!(error.message().contains(fragment) && !error.is_retryable(), "{error}");
     }
-    rig.call("Echo.Args", json!({})).await.expect("the server is still there");
+    fixture.call("Echo.Args", json!({})).await.expect("the server is still there");
 }
 
 #[tokio::test]
 async fn invalid_text_is_replaced_broken_json_fails() {
-    let rig = script("plain").rig(|_| {});
-    let output = rig.call("cut text", json!({})).await.expect("read");
+    let fixture = script("plain").fixture(|_| {});
+    let output = fixture.call("cut text", json!({})).await.expect("read");
     assert_eq!(output.content[0].as_text(), Some("cut \u{fffd}"));
-    let error = rig.call("cut error", json!({})).await.expect_err("refused");
+    let error = fixture.call("cut error", json!({})).await.expect_err("refused");
     let own = error.protocol().expect("the server's own");
     assert_eq!((own.code, &*own.message, &own.data), (-32002, "cut \u{fffd}", &Some(json!({"x": "\u{fffd}"}))));
-    rig.call("cut progress", json!({})).await.expect("output");
-    let reported = rig.world.partials.lock().expect("partials").clone();
+    fixture.call("cut progress", json!({})).await.expect("output");
+    let reported = fixture.world.partials.lock().expect("partials").clone();
     assert!(
         matches!(&*reported, [Partial::Progress { message: Some(message), .. }] if message == "\u{fffd}"),
         "{reported:?}"
@@ -173,48 +173,48 @@ async fn invalid_text_is_replaced_broken_json_fails() {
     let (unread, broken) = ("the server's answer cannot be read", "the server's answer is not a valid message");
     for (tool, expect) in [("deep", unread), ("vast", unread), ("half nonsense", broken)] {
         let began = Instant::now();
-        let error = rig.call(tool, json!({})).await.expect_err(tool);
+        let error = fixture.call(tool, json!({})).await.expect_err(tool);
         assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::TransportError, false), "{error}");
         assert!(error.message().contains(expect), "{error}");
         assert!(began.elapsed() < Duration::from_secs(10), "{tool}");
     }
-    rig.call("Echo.Args", json!({})).await.expect("the server is still there");
-    assert_eq!(script("cut").rig(|_| {}).names().await, ["x"]);
+    fixture.call("Echo.Args", json!({})).await.expect("the server is still there");
+    assert_eq!(script("cut").fixture(|_| {}).names().await, ["x"]);
     let script = script("deep");
-    let rig = script.rig(|_| {});
-    let listed = tokio::time::timeout(Duration::from_secs(20), rig.provider.list()).await.expect("at once");
+    let fixture = script.fixture(|_| {});
+    let listed = tokio::time::timeout(Duration::from_secs(20), fixture.provider.list()).await.expect("at once");
     assert!(listed.is_err());
     // Its answer shows that it lives: it is not started again.
-    rig.call("Echo.Args", json!({})).await.expect("the server is still there");
+    fixture.call("Echo.Args", json!({})).await.expect("the server is still there");
     assert_eq!(script.methods().iter().filter(|method| *method == "initialize").count(), 1);
 }
 
 #[tokio::test]
 async fn an_unreadable_answer_fails_every_call_in_flight() {
     let script = script("plain");
-    let rig = script.rig(|_| {});
-    rig.provider.warm_up().await.expect("connected");
-    let (hanging, unread) = tokio::join!(rig.call("hang", json!({})), async {
+    let fixture = script.fixture(|_| {});
+    fixture.provider.warm_up().await.expect("connected");
+    let (hanging, unread) = tokio::join!(fixture.call("hang", json!({})), async {
         eventually("a call hangs", || script.methods().contains(&"tools/call".to_owned())).await;
-        rig.call("nonsense", json!({})).await
+        fixture.call("nonsense", json!({})).await
     });
     for error in [hanging.expect_err("hang"), unread.expect_err("nonsense")] {
         assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::TransportError, false), "{error}");
         let text = "the server's answer is not a valid message, or that to another request in flight: ";
         assert!(error.message().contains(text), "{error}");
     }
-    rig.call("Echo.Args", json!({})).await.expect("the server is still there");
+    fixture.call("Echo.Args", json!({})).await.expect("the server is still there");
     assert_eq!(script.methods().iter().filter(|method| *method == "initialize").count(), 1);
 }
 
 #[tokio::test]
-async fn noise_and_server_requests_do_no_harm() {
+async fn noise_and_server_requests_are_ignored() {
     let script = script("plain");
-    let rig = script.rig(|_| {});
-    rig.call("flood", json!({})).await.expect("output");
-    rig.call("batch", json!({})).await.expect("output");
-    assert!(rig.warnings().len() <= 5, "{:?}", rig.warnings());
-    rig.call("ask_us", json!({})).await.expect("output");
+    let fixture = script.fixture(|_| {});
+    fixture.call("flood", json!({})).await.expect("output");
+    fixture.call("batch", json!({})).await.expect("output");
+    assert!(fixture.warnings().len() <= 5, "{:?}", fixture.warnings());
+    fixture.call("ask_us", json!({})).await.expect("output");
     let answer = |id: &str| script.read().into_iter().find(|message| message["id"] == id);
     eventually("both questions are answered", || answer("q1").is_some() && answer("q2").is_some()).await;
     assert_eq!(answer("q1").expect("roots")["error"]["code"], -32601, "its call's client has none");
@@ -225,32 +225,32 @@ async fn noise_and_server_requests_do_no_harm() {
 async fn a_server_that_only_prints_is_stopped() {
     let flood = command("yes", &["chatter"]);
     {
-        let rig = Fixture::new(flood, |spec| spec.config.connect_timeout = Duration::from_secs(60));
+        let fixture = Fixture::new(flood, |options| options.config.connect_timeout = Duration::from_secs(60));
         // It is found out long before that time is over.
         let error =
-            tokio::time::timeout(Duration::from_secs(30), rig.provider.list()).await.expect("it is not waited for");
+            tokio::time::timeout(Duration::from_secs(30), fixture.provider.list()).await.expect("it is not waited for");
         let error = error.expect_err("no server").to_string();
         for part in ["was stopped", "lines that are no messages, the first `chatter`", "standard output"] {
             assert!(error.contains(part), "{error}");
         }
     }
     let script = script("plain");
-    let rig = script.rig(|_| {});
-    let error = rig.call("endless", json!({})).await.expect_err("it never answers");
+    let fixture = script.fixture(|_| {});
+    let error = fixture.call("endless", json!({})).await.expect_err("it never answers");
     assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::TransportError, false), "{error}");
     assert!(error.message().contains("the first"), "{error}");
-    rig.provider.warm_up().await.expect("it is started again");
-    rig.call("Echo.Args", json!({})).await.expect("output");
+    fixture.provider.warm_up().await.expect("it is started again");
+    fixture.call("Echo.Args", json!({})).await.expect("output");
 }
 
 #[tokio::test]
 async fn cancels_are_passed_on_without_waiting() {
     let script = script("plain");
-    let rig = script.rig(|_| {});
-    rig.provider.warm_up().await.expect("connected");
-    let (error, ()) = tokio::join!(rig.call("hang", json!({})), async {
+    let fixture = script.fixture(|_| {});
+    fixture.provider.warm_up().await.expect("connected");
+    let (error, ()) = tokio::join!(fixture.call("hang", json!({})), async {
         eventually("the call has arrived", || script.methods().contains(&"tools/call".to_owned())).await;
-        rig.cancel.cancel(CancelCause::User);
+        fixture.cancel.cancel(CancelCause::User);
     });
     let error = error.expect_err("canceled");
     assert_eq!((error.kind(), error.cancel_cause()), (ErrorKind::Canceled, Some(CancelCause::User)));
@@ -263,19 +263,19 @@ async fn cancels_are_passed_on_without_waiting() {
 #[tokio::test]
 async fn errors_beside_null_results_are_errors() {
     let script = script("plain");
-    let rig = script.rig(|_| {});
-    let error = rig.call("nulls", json!({})).await.expect_err("refused");
+    let fixture = script.fixture(|_| {});
+    let error = fixture.call("nulls", json!({})).await.expect_err("refused");
     assert_eq!(error.kind(), ErrorKind::ExecutionError, "{error}");
     assert!(error.message().contains("no such row"), "{error}");
     // A list that is none takes no tools away.
-    assert_eq!(rig.names().await.len(), 3);
-    let kept = rig.world.manifests.lock().expect("manifests").clone();
+    assert_eq!(fixture.names().await.len(), 3);
+    let kept = fixture.world.manifests.lock().expect("manifests").clone();
     for (mode, expect) in [("nulls", "no database"), ("nothing", "has no list of tools")] {
         let other = scripted("peer::serve_when_asked", "MCP_PEER", mode);
-        let rig = Fixture::within(Arc::clone(&rig.world), other.transport.clone(), |_| {});
-        let error = rig.provider.list().await.expect_err(mode).to_string();
+        let fixture = Fixture::within(Arc::clone(&fixture.world), other.transport.clone(), |_| {});
+        let error = fixture.provider.list().await.expect_err(mode).to_string();
         assert!(error.contains(expect), "{error}");
-        assert_eq!(*rig.world.manifests.lock().expect("manifests"), kept, "{mode}");
+        assert_eq!(*fixture.world.manifests.lock().expect("manifests"), kept, "{mode}");
     }
 }
 
@@ -283,19 +283,19 @@ async fn errors_beside_null_results_are_errors() {
 async fn many_announcements_of_a_change_are_one() {
     for (mode, subscribes) in [("plain", false), ("modern", true)] {
         let script = script(mode);
-        let rig = script.rig(|_| {});
+        let fixture = script.fixture(|_| {});
         let notified = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&notified);
-        rig.provider.on_change(Arc::new(move || {
+        fixture.provider.on_change(Arc::new(move || {
             count.fetch_add(1, Ordering::Relaxed);
         }));
-        rig.provider.list().await.expect("listed");
+        fixture.provider.list().await.expect("listed");
         let subscribed = || script.methods().contains(&"subscriptions/listen".to_owned());
         if subscribes {
             eventually("it is subscribed to", subscribed).await;
         }
         assert_eq!(notified.load(Ordering::Relaxed), 0, "a list announces nothing to its own caller");
-        rig.call("change", json!({})).await.expect("output");
+        fixture.call("change", json!({})).await.expect("output");
         eventually("it is announced", || notified.load(Ordering::Relaxed) == 1).await;
         tokio::time::sleep(Duration::from_millis(300)).await;
         assert_eq!(notified.load(Ordering::Relaxed), 1, "{mode}");
@@ -312,21 +312,21 @@ async fn newest_generation_is_found_and_remembered() {
 
 async fn newest_first(mode: &str) {
     let script = script(mode);
-    let rig = script.rig(|_| {});
-    assert_eq!(rig.names().await, ["Echo.Args", "hang", "secret_drop"]);
+    let fixture = script.fixture(|_| {});
+    assert_eq!(fixture.names().await, ["Echo.Args", "hang", "secret_drop"]);
     assert_eq!(script.methods()[0], "server/discover");
     let list = script.read().into_iter().find(|message| message["method"] == "tools/list").expect("list");
     assert_eq!(list["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"], "2026-07-28");
-    rig.call("Echo.Args", json!({})).await.expect("output");
-    rig.call("die", json!({})).await.expect_err("dies");
-    assert_eq!(rig.names().await.len(), 3);
+    fixture.call("Echo.Args", json!({})).await.expect("output");
+    fixture.call("die", json!({})).await.expect_err("dies");
+    assert_eq!(fixture.names().await.len(), 3);
     let handshakes = |kind: &str| script.methods().iter().filter(|method| *method == kind).count();
     assert_eq!((handshakes("server/discover"), handshakes("initialize")), (2, 0), "{mode}");
 }
 
 #[tokio::test]
 async fn old_servers_are_found_once() {
-    let in_time = |spec: &mut McpServerOptions| spec.config.connect_timeout = Duration::from_secs(9);
+    let in_time = |options: &mut McpServerOptions| options.config.connect_timeout = Duration::from_secs(9);
     let cases = [
         ("plain", &["server/discover", "initialize"][..], "initialize"),
         ("deaf to news", &["server/discover", "initialize"], "initialize"),
@@ -341,16 +341,16 @@ async fn old_servers_are_found_once() {
     // Each mostly waits.
     let started = cases.map(|(mode, handshakes, remembered)| async move {
         let script = script(mode);
-        let rig = script.rig(in_time);
-        assert_eq!(rig.names().await.len(), 3, "{mode}");
-        rig.provider.shut_down().await;
+        let fixture = script.fixture(in_time);
+        assert_eq!(fixture.names().await.len(), 3, "{mode}");
+        fixture.provider.shut_down().await;
         let shaken = |methods: &[String]| -> Vec<String> {
             let of = |method: &&String| ["initialize", "server/discover"].contains(&method.as_str());
             methods.iter().filter(of).cloned().collect()
         };
         assert_eq!(shaken(&script.methods()), handshakes, "{mode}");
         let before = script.methods().len();
-        let again = Fixture::within(Arc::clone(&rig.world), script.transport.clone(), in_time);
+        let again = Fixture::within(Arc::clone(&fixture.world), script.transport.clone(), in_time);
         assert_eq!(again.names().await.len(), 3, "{mode}");
         assert_eq!(shaken(&script.methods()[before..]), [remembered], "{mode}: another start need not find it again");
         again.provider.shut_down().await;
@@ -371,38 +371,38 @@ async fn failed_starts_name_cause_and_remedy() {
         (script("silent").transport, short, &["did not answer `initialize` within 2s"]),
     ] {
         let began = Instant::now();
-        let rig = Fixture::new(transport, |spec| spec.config.connect_timeout = bound);
-        let error = rig.provider.list().await.expect_err("no server").to_string();
+        let fixture = Fixture::new(transport, |options| options.config.connect_timeout = bound);
+        let error = fixture.provider.list().await.expect_err("no server").to_string();
         // Three tries share the bound; each with one of its own would take three times as long.
         assert!(began.elapsed() < bound * 5 / 2, "{:?}: {error}", began.elapsed());
         assert!(error.starts_with("MCP server srv: ") && fragments.iter().all(|part| error.contains(part)), "{error}");
-        assert!(matches!(rig.provider.health(), Health::Failed { .. }));
-        let again = rig.provider.list().await.expect_err("no server").to_string();
+        assert!(matches!(fixture.provider.health(), Health::Failed { .. }));
+        let again = fixture.provider.list().await.expect_err("no server").to_string();
         assert!(!again.contains("tried again in"), "a command that ends tries nothing again: {again}");
-        let call = rig.call("x", json!({})).await.expect_err("no server");
+        let call = fixture.call("x", json!({})).await.expect_err("no server");
         assert_eq!((call.kind(), call.is_retryable()), (ErrorKind::TransportError, true), "{call}");
-        rig.provider.shut_down().await;
+        fixture.provider.shut_down().await;
     }
 }
 
 #[tokio::test]
-async fn unwanted_servers_end() {
+async fn unused_servers_are_stopped() {
     for ask_first in [true, false] {
         let script = script("plain");
         let marker = format!("--marker={}", script.log.path().display());
         let McpTransport::Stdio { command, mut args, env, cwd } = script.transport.clone() else { unreachable!() };
         // The harness leaves out tests that match what follows `--skip`: none; here it marks the process.
         args.extend(["--skip".to_owned(), marker.clone()]);
-        let rig = Fixture::new(McpTransport::Stdio { command, args, env, cwd }, |_| {});
-        rig.provider.warm_up().await.expect("connected");
+        let fixture = Fixture::new(McpTransport::Stdio { command, args, env, cwd }, |_| {});
+        fixture.provider.warm_up().await.expect("connected");
         assert!(!pids_with(&marker).is_empty());
         if ask_first {
-            rig.provider.shut_down().await;
+            fixture.provider.shut_down().await;
             assert_eq!(pids_with(&marker), Vec::<u32>::new());
-            let error = rig.call("Echo.Args", json!({})).await.expect_err("gone");
+            let error = fixture.call("Echo.Args", json!({})).await.expect_err("gone");
             assert!(error.message().contains("shut down"), "{error}");
         } else {
-            drop(rig);
+            drop(fixture);
             eventually("the process ends with its provider", || pids_with(&marker).is_empty()).await;
         }
     }
@@ -422,11 +422,11 @@ impl FrameSink for Frames {
 }
 
 #[tokio::test]
-async fn every_message_is_shown_to_whoever_traces() {
+async fn every_message_is_passed_to_the_tracer() {
     let frames = Arc::new(Frames::default());
     let script = script("plain");
-    let rig = script.rig(|spec| spec.frames = Some(Arc::clone(&frames) as _));
-    rig.names().await;
+    let fixture = script.fixture(|options| options.frames = Some(Arc::clone(&frames) as _));
+    fixture.names().await;
     let shown = frames.0.lock().expect("lock").clone();
     let sent: Vec<&Value> =
         shown.iter().filter(|(direction, _)| *direction == Direction::Sent).map(|(_, message)| message).collect();

@@ -94,34 +94,34 @@ async fn an_unreadable_answer_fails_what_is_in_flight() {
     const BROKEN: &str = "the server's answer is not a valid message";
     const UNREADABLE: &str = "the server's answer cannot be read";
     for transport in [web_socket().await, legacy_sse().await] {
-        let rig = Fixture::new(transport, |_| {});
+        let fixture = Fixture::new(transport, |_| {});
         for (tool, expect) in [("nan", BROKEN), ("cut", BROKEN), ("cut batch", BROKEN), ("no result", UNREADABLE)] {
-            let error = rig.call(tool, json!({})).await.expect_err(tool);
+            let error = fixture.call(tool, json!({})).await.expect_err(tool);
             assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::TransportError, false), "{tool}: {error}");
             assert!(error.message().contains(&format!("{expect}: ")), "{tool}: {error}");
-            rig.call("plain", json!({})).await.expect("the connection goes on");
+            fixture.call("plain", json!({})).await.expect("the connection goes on");
         }
         // Where two wait, nobody knows whose answer it was.
-        let (waits, cut) = tokio::join!(rig.call("hang", json!({})), rig.call("cut", json!({})));
+        let (waits, cut) = tokio::join!(fixture.call("hang", json!({})), fixture.call("cut", json!({})));
         for error in [waits.expect_err("hang"), cut.expect_err("cut")] {
             assert!(error.message().contains(&format!("{BROKEN}, or that to another request in flight: ")), "{error}");
         }
-        rig.call("plain", json!({})).await.expect("the connection goes on");
+        fixture.call("plain", json!({})).await.expect("the connection goes on");
     }
 }
 
 #[tokio::test]
 async fn oversized_answers_fail_each_call_clearly() {
     for transport in [web_socket().await, legacy_sse().await] {
-        let rig = Fixture::new(transport, |spec| spec.config.max_message_bytes = 100_000);
-        let alone = rig.call("large", json!({})).await.expect_err("too large");
+        let fixture = Fixture::new(transport, |options| options.config.max_message_bytes = 100_000);
+        let alone = fixture.call("large", json!({})).await.expect_err("too large");
         assert_eq!((alone.kind(), alone.is_retryable()), (ErrorKind::TransportError, false), "{alone}");
         assert_eq!(alone.message(), "MCP server srv: message over max_message_bytes (100000)");
     }
     for transport in [web_socket().await, legacy_sse().await] {
-        let rig = Fixture::new(transport, |spec| spec.config.max_message_bytes = 100_000);
-        rig.call("plain", json!({})).await.expect("output");
-        let (waits, large) = tokio::join!(rig.call("hang", json!({})), rig.call("large", json!({})));
+        let fixture = Fixture::new(transport, |options| options.config.max_message_bytes = 100_000);
+        fixture.call("plain", json!({})).await.expect("output");
+        let (waits, large) = tokio::join!(fixture.call("hang", json!({})), fixture.call("large", json!({})));
         for error in [waits.expect_err("it was cut off"), large.expect_err("too large")] {
             assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::TransportError, false), "{error}");
             let text = "may be the answer to another request: message over max_message_bytes (100000)";
@@ -145,21 +145,21 @@ async fn floods_of_messages_stay_out_of_memory() {
 async fn take_the_floods() {
     let Some(bytes) = std::env::var(FLOOD).ok().and_then(|bytes| bytes.parse::<u64>().ok()) else { return };
     let site = Site::start("legacy").await;
-    let (http, pipe) = (Fixture::new(site.transport(), |_| {}), script("plain").rig(|_| {}));
+    let (http, pipe) = (Fixture::new(site.transport(), |_| {}), script("plain").fixture(|_| {}));
     let floods = [
         (&pipe, "deluge", json!({"bytes": bytes})),
         (&pipe, "deluge", json!({"bytes": bytes, "id_last": true})),
         (&http, "deluge", json!({"bytes": bytes})),
         (&http, "deluge_stream", json!({"bytes": bytes})),
     ];
-    for (rig, tool, arguments) in floods {
+    for (fixture, tool, arguments) in floods {
         let shown = format!("{tool} {arguments}");
         let flood = async {
-            let error = rig.call(tool, arguments).await.expect_err(&shown);
+            let error = fixture.call(tool, arguments).await.expect_err(&shown);
             assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::TransportError, false), "{shown}: {error}");
             assert!(error.message().contains("message over max_message_bytes"), "{shown}: {error}");
         };
-        let other = if std::ptr::eq(rig, &pipe) { &http } else { &pipe };
+        let other = if std::ptr::eq(fixture, &pipe) { &http } else { &pipe };
         let meanwhile = async {
             other
                 .call(if std::ptr::eq(other, &http) { "plain" } else { "Echo.Args" }, json!({}))
@@ -171,17 +171,18 @@ async fn take_the_floods() {
     }
     // With others in flight to the same server. They go on, but on pipes where the id comes last: nobody knows whose answer
     // it was.
-    for (rig, own, id_last) in [(&pipe, "deluge", true), (&pipe, "deluge", false), (&http, "deluge_stream", false)] {
+    for (fixture, own, id_last) in [(&pipe, "deluge", true), (&pipe, "deluge", false), (&http, "deluge_stream", false)]
+    {
         let hanging = || Fixture {
-            world: rig.world.clone(),
-            provider: rig.provider.clone(),
+            world: fixture.world.clone(),
+            provider: fixture.provider.clone(),
             cancel: Default::default(),
-            roots: rig.roots.clone(),
+            roots: fixture.roots.clone(),
         };
         let others = [hanging(), hanging(), hanging()];
         let calls = futures_util::future::join_all(others.iter().map(|other| other.call("hang", json!({}))));
         let flood = async {
-            let error = rig.call(own, json!({"bytes": bytes, "id_last": id_last})).await.expect_err(own);
+            let error = fixture.call(own, json!({"bytes": bytes, "id_last": id_last})).await.expect_err(own);
             assert!(error.message().contains("message over max_message_bytes"), "{own}: {error}");
             if !id_last {
                 others.iter().for_each(|other| other.cancel.cancel(CancelCause::User));

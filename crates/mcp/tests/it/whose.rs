@@ -16,20 +16,20 @@ use super::{Fixture, eventually, run};
 async fn ambiguous_questions_are_refused_on_shared_connections() {
     for (shared, expect) in [(true, "shared: false"), (false, "Ann")] {
         let script = asker("legacy");
-        let rig = script.rig(|spec| spec.config.shared = shared);
-        let (_, first) = of_ann(&rig, "one");
-        let (ann, second) = of_ann(&rig, "two");
-        let hanging = run(&*rig.provider, "hang", json!({}), &first);
+        let fixture = script.fixture(|options| options.config.shared = shared);
+        let (_, first) = of_ann(&fixture, "one");
+        let (ann, second) = of_ann(&fixture, "two");
+        let hanging = run(&*fixture.provider, "hang", json!({}), &first);
         let asking = async {
             eventually("a call hangs", || script.methods().contains(&"tools/call".to_owned())).await;
-            let output = run(&*rig.provider, "ask", json!({}), &second).await.expect("an answer");
-            rig.cancel.cancel(CancelCause::User);
+            let output = run(&*fixture.provider, "ask", json!({}), &second).await.expect("an answer");
+            fixture.cancel.cancel(CancelCause::User);
             output.content[0].as_text().expect("text").to_owned()
         };
         let (hung, said) = tokio::join!(hanging, asking);
         assert!(hung.is_err() && said.contains(expect), "{shared}: {said}");
         assert_eq!(ann.asked.lock().expect("asked").len(), usize::from(!shared));
-        rig.provider.shut_down().await;
+        fixture.provider.shut_down().await;
         let starts = script.methods().iter().filter(|method| *method == "initialize").count();
         assert_eq!(starts, if shared { 1 } else { 2 });
     }
@@ -39,23 +39,23 @@ async fn ambiguous_questions_are_refused_on_shared_connections() {
 async fn ambiguous_messages_reach_no_client() {
     for (sessions, names) in [(["one", "two"], [None, None]), (["one", "one"], [Some("a"), Some("b")])] {
         let script = asker("legacy");
-        let rig = script.rig(|_| {});
+        let fixture = script.fixture(|_| {});
         let notices: Arc<Mutex<Vec<SourceNotice>>> = Arc::default();
         let sink = Arc::clone(&notices);
-        rig.provider.on_notice(Arc::new(move |notice| sink.lock().expect("notices").push(notice)));
-        let named = |at: usize| of_one(&rig, sessions[at], names[at]);
-        let ((bystander, first), (ann, second)) = (named(0), named(1));
-        let hanging = run(&*rig.provider, "hang", json!({}), &first);
+        fixture.provider.on_notice(Arc::new(move |notice| sink.lock().expect("notices").push(notice)));
+        let named = |at: usize| of_one(&fixture, sessions[at], names[at]);
+        let ((other_client, first), (ann, second)) = (named(0), named(1));
+        let hanging = run(&*fixture.provider, "hang", json!({}), &first);
         let calling = async {
             eventually("a call hangs", || script.methods().contains(&"tools/call".to_owned())).await;
-            run(&*rig.provider, "tell", json!({}), &second).await.expect("told");
-            let output = run(&*rig.provider, "ask", json!({}), &second).await.expect("an answer");
-            rig.cancel.cancel(CancelCause::User);
+            run(&*fixture.provider, "tell", json!({}), &second).await.expect("told");
+            let output = run(&*fixture.provider, "ask", json!({}), &second).await.expect("an answer");
+            fixture.cancel.cancel(CancelCause::User);
             output.content[0].as_text().expect("text").to_owned()
         };
         let (_, said) = tokio::join!(hanging, calling);
         assert!(said.contains("several"), "{said}");
-        for client in [bystander, ann] {
+        for client in [other_client, ann] {
             assert!(client.logged.lock().expect("logged").is_empty());
             assert!(client.asked.lock().expect("asked").is_empty());
         }
@@ -67,10 +67,10 @@ async fn ambiguous_messages_reach_no_client() {
 #[tokio::test]
 async fn concurrent_questions_reach_their_own_calls() {
     let script = asker("legacy");
-    let rig = script.rig(|_| {});
-    let named = || of_one(&rig, "s", Some("one"));
+    let fixture = script.fixture(|_| {});
+    let named = || of_one(&fixture, "s", Some("one"));
     let all = [named(), named(), named()];
-    let calls = all.iter().map(|(_, context)| run(&*rig.provider, "ask", json!({"apart": true}), context));
+    let calls = all.iter().map(|(_, context)| run(&*fixture.provider, "ask", json!({"apart": true}), context));
     for output in futures_util::future::join_all(calls).await {
         let output = output.expect("an answer");
         assert!(output.content[0].as_text().is_some_and(|text| text.contains("Ann")), "{output:?}");
@@ -84,26 +84,26 @@ async fn concurrent_questions_reach_their_own_calls() {
 #[tokio::test]
 async fn questions_outlive_a_wrongly_chosen_call() {
     let script = asker("legacy");
-    let rig = script.rig(|_| {});
-    let named = || of_one(&rig, "s", Some("one"));
+    let fixture = script.fixture(|_| {});
+    let named = || of_one(&fixture, "s", Some("one"));
     let ((asked, first), (_, second)) = (named(), named());
-    let telling = async {
+    let sending = async {
         eventually("a call is there", || script.methods().contains(&"tools/call".to_owned())).await;
-        run(&*rig.provider, "tell", json!({}), &second).await
+        run(&*fixture.provider, "tell", json!({}), &second).await
     };
-    let (output, reported) = tokio::join!(run(&*rig.provider, "ask", json!({"late": true}), &first), telling);
+    let (output, reported) = tokio::join!(run(&*fixture.provider, "ask", json!({"late": true}), &first), sending);
     let output = output.expect("an answer");
     assert!(reported.is_ok() && output.content[0].as_text().is_some_and(|text| text.contains("Ann")), "{output:?}");
     assert_eq!(asked.asked.lock().expect("asked").len(), 1);
 }
 
 /// Has the server ask in the middle of a call that hangs, for a call before it. What it is answered.
-async fn asked_for_the_call_before(rig: &Fixture, script: &Script, hanging: &ToolContext) -> Value {
+async fn question_for_earlier_call(fixture: &Fixture, script: &Script, hanging: &ToolContext) -> Value {
     let answer = || {
         let is_it = |sent: &Value| sent["id"].as_str().is_some_and(|id| id.starts_with("apart-"));
         script.read().into_iter().find(is_it)
     };
-    let (hung, answered) = tokio::join!(run(&*rig.provider, "hang", json!({}), hanging), async {
+    let (hung, answered) = tokio::join!(run(&*fixture.provider, "hang", json!({}), hanging), async {
         eventually("its question is answered", || answer().is_some()).await;
         hanging.cancel.cancel(CancelCause::User);
         answer()
@@ -116,17 +116,17 @@ async fn asked_for_the_call_before(rig: &Fixture, script: &Script, hanging: &Too
 async fn questions_of_abandoned_calls_reach_nobody_else() {
     for (session, is_asked) in [("two", false), ("one", true)] {
         let script = asker("legacy");
-        let rig = script.rig(|_| {});
-        let ((gone, mut first), (there, mut second)) = (of_ann(&rig, "one"), of_ann(&rig, session));
+        let fixture = script.fixture(|_| {});
+        let ((gone, mut first), (there, mut second)) = (of_ann(&fixture, "one"), of_ann(&fixture, session));
         (first.cancel, second.cancel) = (Cancel::new(), Cancel::new());
         let giving_up = async {
             eventually("a call is there", || script.methods().contains(&"tools/call".to_owned())).await;
             first.cancel.cancel(CancelCause::User);
         };
-        let (given_up, ()) = tokio::join!(run(&*rig.provider, "ask", json!({"late": true}), &first), giving_up);
-        assert!(given_up.is_err());
+        let (abandoned, ()) = tokio::join!(run(&*fixture.provider, "ask", json!({"late": true}), &first), giving_up);
+        assert!(abandoned.is_err());
         // The server does not heed that it was cancelled.
-        let answer = asked_for_the_call_before(&rig, &script, &second).await;
+        let answer = question_for_earlier_call(&fixture, &script, &second).await;
         let is_refused = answer["error"]["message"].as_str().is_some_and(|text| text.contains("several"));
         assert_eq!(is_refused, !is_asked, "{session}: {answer}");
         assert_eq!(there.asked.lock().expect("asked").len(), usize::from(is_asked), "{session}");
@@ -135,19 +135,19 @@ async fn questions_of_abandoned_calls_reach_nobody_else() {
 }
 
 #[tokio::test]
-async fn late_questions_reach_nobody_else() {
+async fn questions_of_ended_calls_reach_nobody_else() {
     for (principal, is_asked) in [("bo", false), ("al", true)] {
         let script = asker("legacy");
-        let rig = script.rig(|_| {});
+        let fixture = script.fixture(|_| {});
         let of = |session: &str, principal: &str| {
-            let (ann, context) = of_ann(&rig, session);
+            let (ann, context) = of_ann(&fixture, session);
             let principal = Principal { id: principal.to_owned(), owner: false, roles: Vec::new() };
             let session = Arc::new(Session { principal, ..(*context.session).clone() });
             (ann, ToolContext { session, cancel: Cancel::new(), ..context })
         };
         let ((_, first), (there, second)) = (of("one", "al"), of("two", principal));
-        run(&*rig.provider, "ask", json!({"after": true}), &first).await.expect("answered");
-        let answer = asked_for_the_call_before(&rig, &script, &second).await;
+        run(&*fixture.provider, "ask", json!({"after": true}), &first).await.expect("answered");
+        let answer = question_for_earlier_call(&fixture, &script, &second).await;
         let is_refused = answer["error"]["message"].as_str().is_some_and(|text| text.contains("several"));
         assert_eq!(is_refused, !is_asked, "{principal}: {answer}");
         assert_eq!(there.asked.lock().expect("asked").len(), usize::from(is_asked), "{principal}");

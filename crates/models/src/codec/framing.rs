@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn lost_last_brackets_are_mended() {
+    fn missing_last_brackets_are_repaired() {
         check_values("{\"a\":{\"b\":[1]}\n{\"c\":2}\n{\"d\":[\n", &[r#"{"a":{"b":[1]}}"#, r#"{"c":2}"#, r#"{"d":[]}"#]);
     }
 }

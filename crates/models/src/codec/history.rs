@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_and_results_pair_up_whatever_was_kept() {
+    fn calls_and_results_pair_up_after_trimming() {
         let messages = [
             Message::Tool { results: vec![result("orphan")] },
             assistant(vec![call("call_1", "{\"a\": 1}"), call("call_2", "{broken")]),

@@ -237,8 +237,8 @@ pub(crate) fn anthropic(
             let wanted = settings.thinking_room();
             if wanted == 0 {
                 // A Claude does not think by default; others may.
-                let is_said = says_none && !matches!(ModelFamily::of(model), ModelFamily::Claude(..));
-                return Thinking { thinking: is_said.then(|| json!({"type": "disabled"})), ..Thinking::default() };
+                let is_sent = says_none && !matches!(ModelFamily::of(model), ModelFamily::Claude(..));
+                return Thinking { thinking: is_sent.then(|| json!({"type": "disabled"})), ..Thinking::default() };
             }
             let budget = match (max_tokens, wanted.max(MIN_BUDGET)) {
                 // A quarter is the answer's.
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claude_is_told_what_its_generation_takes() {
+    fn claude_thinking_parameters_follow_the_generation() {
         let said = |model: &str, settings: &RequestSettings| {
             let Thinking { thinking, effort } = anthropic(model, settings, Some(20_000), ToolForcing::Free);
             let kind = thinking.as_ref().and_then(|thinking| thinking["type"].as_str()).unwrap_or("-").to_owned();
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn ollama_takes_a_flag_gpt_oss_an_effort() {
+    fn ollama_gets_a_flag_or_an_effort() {
         let word =
             |model: &'static str| move |settings: &ModelSettings| ollama(model, settings).map(|said| said.to_string());
         assert_eq!(words(&word("qwen3:8b")), "false true true true true true true");
@@ -473,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn room_is_made_for_what_is_told() {
+    fn thinking_room_follows_model_and_effort() {
         use Api::{Anthropic, Gemini, Ollama, OpenAiChat as Chat};
         for (api, model, expect) in [
             (Chat, "gpt-4.1", [0; 8]),

@@ -49,15 +49,19 @@ pub(crate) fn output_instruction(output: &OutputFormat) -> String {
 /// The system prompt with that instruction at its end, unless it contains it already.
 pub(crate) fn with_instruction(system: &str, output: &OutputFormat) -> String {
     let system = system.trim();
-    let is_said = match &output.schema {
-        None => mentions_json(system),
+    let has_json_word = match &output.schema {
+        None => contains_json_word(system),
         Some(schema) => system.contains(&schema.to_string()),
     };
-    if is_said { system.to_owned() } else { format!("{system}\n\n{}", output_instruction(output)).trim().to_owned() }
+    if has_json_word {
+        system.to_owned()
+    } else {
+        format!("{system}\n\n{}", output_instruction(output)).trim().to_owned()
+    }
 }
 
 /// Whether a text contains the word "JSON", which OpenAI requires for `json_object`.
-pub(crate) fn mentions_json(text: &str) -> bool {
+pub(crate) fn contains_json_word(text: &str) -> bool {
     text.as_bytes().windows(4).any(|word| word.eq_ignore_ascii_case(b"json"))
 }
 
@@ -301,7 +305,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_tells_the_maker_and_the_version() {
+    fn a_model_name_gives_maker_and_version() {
         for (name, expect) in [
             ("gpt-4o-mini", ModelFamily::Gpt((4, 0), ModelKind::Plain)),
             ("ft:gpt-4.1-mini-2025:acme::a1", ModelFamily::Gpt((4, 1), ModelKind::Plain)),
@@ -331,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn model_name_tells_whether_temperature_is_taken() {
+    fn model_name_decides_whether_temperature_is_sent() {
         for (takes, names) in [
             (true, "ft:gpt-4o-mini-2024-07-18:acme::a1"),
             (false, "ft:gpt-5-mini-2025-08-07:acme::a1 openai/ft:o4-mini-2025-04-16:acme:x:b2"),

@@ -305,7 +305,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_both_say_is_said_once() {
+    fn merged_schemas_state_common_parts_once() {
         let check = |first: Value, second: Value, expect: Value, exact: bool| {
             let map = |value: &Value| value.as_object().cloned().expect("a map");
             let (merged, same) = merge(map(&first), &map(&second));

@@ -467,7 +467,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_that_are_simple_are_sound() {
+    fn simple_patterns_match_correctly() {
         let simple = [
             "^[a-z0-9_.-]+$",
             "^\\d{4}-\\d{2}-\\d{2}$",
@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_values_are_mended_or_refused() {
+    fn malformed_values_are_repaired_or_refused() {
         let check = |keyword: &str, value: Value, expect: Option<Value>| {
             assert_eq!(legal(keyword, form(keyword), &value), expect, "{keyword}: {value}");
         };
@@ -545,7 +545,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_become_words_only_in_schemas() {
+    fn patterns_become_text_only_in_schemas() {
         let ahead = "^(?=a)b";
         let schema = json!({
             "type": "object",

@@ -235,7 +235,7 @@ const MAX_CYCLES: usize = 32;
 const MAX_CYCLE_NODES: usize = 50_000;
 /// Bounds on paths through a schema for one value, and on schemas of one path: half of those of the call check, because
 /// a translation may add some.
-const MAX_WAYS: u64 = 50_000;
+const MAX_SCHEMA_PATHS: u64 = 50_000;
 const MAX_CYCLE_STEPS: usize = 500;
 
 /// Keywords that refer to another place of the document, in reading order.
@@ -329,7 +329,7 @@ impl<'a, 's> Search<'a, 's> {
                 let Some(step) = visit.here.get(visit.next).copied() else {
                     let done = State::Done { ways: visit.ways, steps: visit.steps };
                     let (ways, steps) = (visit.ways, visit.steps + 1);
-                    if ways > MAX_WAYS || steps > MAX_CYCLE_STEPS {
+                    if ways > MAX_SCHEMA_PATHS || steps > MAX_CYCLE_STEPS {
                         return Err("its references multiply into too many ways to judge one value".to_owned());
                     }
                     self.states.insert(std::ptr::from_ref(visit.by.to), done);
@@ -524,7 +524,7 @@ mod tests {
     }
 
     #[test]
-    fn recursion_is_told_from_sharing() {
+    fn recursion_is_distinguished_from_sharing() {
         let schema = json!({
             "properties": {"tree": {"$ref": "#/$defs/tree"}, "all": {"$ref": "#"}},
             "$defs": {

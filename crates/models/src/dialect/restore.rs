@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn alternatives_that_lead_back_to_the_root_end() {
+    fn alternatives_that_recurse_to_the_root_end() {
         let schema = json!({"anyOf": [{"$ref": "#"}, {"properties": {"a": {"$ref": "#"}}}]});
         let portable = PortableSchema::new("t", &schema);
         assert!(portable.schema()["properties"].is_object() && portable.schema().get("anyOf").is_none());

@@ -157,7 +157,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn words_for_types_are_read() {
+    fn type_names_are_parsed() {
         let check = |value: Value, names: &[&str], legal: bool| {
             let (types, is_legal) = Types::read(&value);
             assert_eq!((types.names().collect::<Vec<_>>(), is_legal), (names.to_vec(), legal), "{value}");

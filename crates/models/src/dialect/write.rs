@@ -228,7 +228,7 @@ impl<'a, 'l> Writer<'a, 'l> {
         };
         self.refers = true;
         let Value::Object(target_map) = target else { return self.schema(target) };
-        let beside = || map.iter().filter(|(key, _)| *key != keyword && !is_aside(key));
+        let beside = || map.iter().filter(|(key, _)| *key != keyword && !is_annotation_keyword(key));
         let alone = beside().next().is_none();
         if self.rules.strict.is_some_and(|strict| !strict.recursion) && self.refs.is_recursive(target) {
             return Err(self.inexact("a recursive schema"));
@@ -417,12 +417,12 @@ impl<'a, 'l> Writer<'a, 'l> {
 }
 
 /// Whether a keyword beside a `$ref` says nothing about the value.
-fn is_aside(keyword: &str) -> bool {
+fn is_annotation_keyword(keyword: &str) -> bool {
     matches!(keyword, "$defs" | "definitions" | "$schema" | "$id" | "id" | "$anchor" | "$dynamicAnchor")
 }
 
 fn without_keys(map: &Map<String, Value>, keys: &[&str]) -> Map<String, Value> {
-    let kept = map.iter().filter(|(key, _)| !keys.contains(&key.as_str()) && !is_aside(key));
+    let kept = map.iter().filter(|(key, _)| !keys.contains(&key.as_str()) && !is_annotation_keyword(key));
     kept.map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 

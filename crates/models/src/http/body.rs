@@ -19,7 +19,7 @@ const CLOSING: Duration = Duration::from_secs(1);
 /// How long to wait for usage after a complete response, from servers that send it last.
 const USAGE_WAIT: Duration = Duration::from_secs(10);
 /// Thirty years, in place of a wait that no clock can count.
-const FAR: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
+const UNBOUNDED_WAIT: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
 
 /// Reads and decodes a response whose beginning `first` was read already.
 pub(crate) async fn read(
@@ -104,10 +104,10 @@ impl AnswerDeadline {
     }
 }
 
-/// The end of a wait that begins now, at most [`FAR`] away.
+/// The end of a wait that begins now, at most [`UNBOUNDED_WAIT`] away.
 fn after(wait: Duration) -> Instant {
     let now = Instant::now();
-    now.checked_add(wait).unwrap_or_else(|| now + FAR)
+    now.checked_add(wait).unwrap_or_else(|| now + UNBOUNDED_WAIT)
 }
 
 /// Returns the media type of a response, in lower case; empty if it has none.
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wait_of_any_length_has_an_end() {
+    fn every_wait_is_bounded() {
         let now = Instant::now();
         for wait in [Duration::ZERO, Duration::from_secs(3600), Duration::MAX] {
             assert!(after(wait) >= now, "{wait:?}");

@@ -55,7 +55,7 @@ pub fn endpoints_from_env(get: &dyn Fn(&str) -> Option<String>) -> Endpoints {
         endpoint.key = key.map(toolwright_core::Secret::new);
         match is_configured {
             true => endpoints.insert(endpoint),
-            false => endpoints.insert_keyless(endpoint),
+            false => endpoints.insert_public(endpoint),
         }
     }
     let host = set(get, "OLLAMA_HOST");

@@ -253,7 +253,7 @@ impl Endpoints {
     }
 
     /// Adds a public provider without a key. Nothing is sent to it.
-    pub(crate) fn insert_keyless(&mut self, endpoint: Endpoint) {
+    pub(crate) fn insert_public(&mut self, endpoint: Endpoint) {
         self.keyless.insert(endpoint.provider.clone(), endpoint);
     }
 
@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn every_usual_failure_has_its_remedy() {
+    fn common_failures_name_a_remedy() {
         let at = |provider: &str, api| Endpoint::new(provider, api, "http://h");
         let error = |kind, message: &str, unsent| ModelError { unsent, ..ModelError::new(kind, message) };
         for (at, error, expect) in [

@@ -540,7 +540,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_machine_itself_is_never_proxied() {
+    fn localhost_is_never_proxied() {
         for (url, local) in [
             ("http://127.0.0.1:1", true),
             ("http://[::1]:2/v1", true),
@@ -552,7 +552,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_kept_up_to_a_bound() {
+    fn remembered_names_are_bounded() {
         let known = BoundedSet::default();
         assert!(known.note("a") && !known.note("a"));
         (0..MAX_KNOWN).for_each(|number| assert!(known.note(&number.to_string())));

@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn room_to_think_stays_within_the_window() {
+    fn thinking_room_stays_within_the_window() {
         let check =
             |api, model: &str, asked: Option<u32>, settings: Value, overrides: (Option<usize>, Option<u32>), expect| {
                 let (window, max_output) = overrides;

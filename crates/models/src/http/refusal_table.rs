@@ -304,7 +304,7 @@ pub(super) fn next(words: &str, sent: &SentRequest<'_>) -> Option<Workaround> {
 
 /// The workaround that may help a request that was `sent` and refused because it and its token limit together exceed the
 /// context window: a limit without the thinking allowance.
-pub(super) fn next_of_overflow(words: &str, sent: &SentRequest<'_>) -> Option<Workaround> {
+pub(super) fn overflow_workaround(words: &str, sent: &SentRequest<'_>) -> Option<Workaround> {
     let thinking_allowance = sent.thinking_allowance.filter(|_| WITH_ANSWER.iter().any(|part| words.contains(part)))?;
     Some(Workaround::WindowUnder(thinking_allowance.total))
 }
@@ -531,8 +531,8 @@ pub(super) mod tests {
             ("prompt is too long: 200001 tokens > 200000 maximum", false),
         ] {
             let expect = is_of_answer.then_some(Workaround::WindowUnder(9500));
-            assert_eq!(next_of_overflow(&words.to_lowercase(), &sent(THINKING_ALLOWANCE)), expect, "{words}");
-            assert_eq!(next_of_overflow(&words.to_lowercase(), &sent(None)), None, "{words}");
+            assert_eq!(overflow_workaround(&words.to_lowercase(), &sent(THINKING_ALLOWANCE)), expect, "{words}");
+            assert_eq!(overflow_workaround(&words.to_lowercase(), &sent(None)), None, "{words}");
         }
     }
 

@@ -146,7 +146,7 @@ impl Refusals {
         let words = error.message.to_lowercase();
         let next = match error.kind {
             ModelErrorKind::Invalid => refusal_table::next(&words, sent),
-            ModelErrorKind::ContextOverflow => refusal_table::next_of_overflow(&words, sent),
+            ModelErrorKind::ContextOverflow => refusal_table::overflow_workaround(&words, sent),
             // A busy server says nothing about the workaround, which stays for the next attempt.
             _ => return,
         };
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_left_out_are_lost() {
+    fn unsupported_parameters_are_losses() {
         let asked = request(closed());
         let mut encoded = encode(Api::OpenAiChat, &asked, "m");
         assert!(!encoded.losses().contains(&RequestPart::Seed));
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn form_that_brought_the_answer_is_kept() {
+    fn the_form_that_worked_is_kept() {
         let check = |said: &[&str], expect: &[Workaround]| {
             let refusals = Refusals::default();
             let one = request(closed());
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_bounded() {
+    fn remembered_refusals_are_bounded() {
         let refusals = Refusals::default();
         let fail = |model: &str, request: &ModelRequest, words: &str| {
             let encoded = encode(Api::OpenAiChat, request, "m");

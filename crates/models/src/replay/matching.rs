@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn nearest_recording_begins_alike() {
+    fn the_closest_recording_shares_the_beginning() {
         let key = |text: &str, output: &str| json!({"messages": [{"content": [{"text": text}]}], "tools": [], "output": {"name": output}});
         let asked = key("Ada wrote the first program.", "facts");
         let near = |text: &str, output: &str, system: bool| similarity(&key(text, output), &asked, system);

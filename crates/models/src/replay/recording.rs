@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_that_no_request_has_are_not_believed() {
+    fn implausible_usage_figures_are_ignored() {
         let usage = json!({"input_tokens": u64::MAX, "output_tokens": 2, "cached_tokens": 0});
         let response = json!({"text": "a", "reasoning": "", "calls": [], "stop": "end", "opaque": [], "usage": usage});
         let error = json!({"kind": "bad_response", "message": "cut", "usage": usage});

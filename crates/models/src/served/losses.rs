@@ -24,7 +24,7 @@ const FIELDS: &[(&str, RequestPart)] = &[
 
 /// Returns the APIs that lack a field, and the name of the loss.
 #[must_use]
-pub fn lost_with(field: &str) -> Option<(&'static str, Vec<Api>)> {
+pub fn unsupported_by(field: &str) -> Option<(&'static str, Vec<Api>)> {
     let (_, part) = FIELDS.iter().find(|(name, _)| *name == field)?;
     let tool = ShownTool { name: "f".into(), parameters: json!({"type": "object"}), ..ShownTool::default() };
     let mut asked = ModelRequest { tools: vec![tool].into(), ..ModelRequest::default() };
@@ -68,12 +68,12 @@ mod tests {
             ("tool_choice", vec![Ollama]),
             ("parallel_tool_calls", vec![Gemini, Ollama]),
         ] {
-            let mut found = lost_with(field).expect(field).1;
+            let mut found = unsupported_by(field).expect(field).1;
             found.sort_by_key(|api| api.as_str());
             let mut expect = apis;
             expect.sort_by_key(|api| api.as_str());
             assert_eq!(found, expect, "{field}");
         }
-        assert_eq!(lost_with("temperature"), None);
+        assert_eq!(unsupported_by("temperature"), None);
     }
 }

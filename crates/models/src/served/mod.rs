@@ -26,7 +26,7 @@ use toolwright_core::model::{ModelRequest, OpaqueData, RawToolCall, StopReason, 
 use crate::api::Api;
 pub use error::{Fault, error_body};
 pub use fields::{FIELDS, Field, Handling, fields_of};
-pub use losses::{SIGNATURES, losses, lost_with};
+pub use losses::{SIGNATURES, losses, unsupported_by};
 pub use references::References;
 pub use responses::{
     ConversationBody, Metadata, check_include, input_items, input_messages, input_system, read_conversation,

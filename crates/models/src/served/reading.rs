@@ -143,7 +143,7 @@ fn name_of(messages: &[Message], call_id: &str) -> Option<String> {
 pub(super) struct Conversation {
     pub(super) messages: Vec<Message>,
     /// Whether it continues a stored conversation, which may have the calls for its results.
-    pub(super) goes_on: bool,
+    pub(super) continues: bool,
     /// The texts of system messages.
     pub(super) system: Vec<String>,
     /// Whether one of them follows another message.
@@ -184,7 +184,7 @@ impl Conversation {
     /// Reads a system message. All of them begin the conversation: not every API can have one amid others.
     pub(super) fn instruct(&mut self, text: String) {
         if !text.is_empty() {
-            self.moves_system |= self.goes_on || !self.messages.is_empty();
+            self.moves_system |= self.continues || !self.messages.is_empty();
             self.system.push(text);
         }
     }
@@ -203,7 +203,7 @@ impl Conversation {
         let call_id = object.needed_text(key)?;
         let name = match name_of(&self.messages, call_id) {
             Some(name) => name,
-            None if self.goes_on => String::new(),
+            None if self.continues => String::new(),
             None => return Err(object.wrong(key, format!("no call `{call_id}` comes before this result of it"))),
         };
         let result = CallResult { call_id: call_id.to_owned(), name, content, is_error, loads: Vec::new() };

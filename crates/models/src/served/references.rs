@@ -11,7 +11,7 @@ const MAX_RESPONSES: usize = 1000;
 /// Type of an item that refers to another.
 const REFERENCE: &str = "item_reference";
 /// Prefixes of ids of items without meaning for a model, which may be missing.
-const PASSED_OVER: [&str; 3] = ["mcp_", "rs_", "appr_"];
+const IGNORED_ID_PREFIXES: [&str; 3] = ["mcp_", "rs_", "appr_"];
 
 /// The id of the item at this place of a response, or of the block of a message.
 pub(super) fn item_id(prefix: &str, answer: &str, index: usize) -> String {
@@ -77,7 +77,7 @@ impl References {
             let id = item["id"].as_str().unwrap_or_default();
             match found.remove(id) {
                 Some(item) => resolved.push(item),
-                None if PASSED_OVER.iter().any(|prefix| id.starts_with(prefix)) => {}
+                None if IGNORED_ID_PREFIXES.iter().any(|prefix| id.starts_with(prefix)) => {}
                 None => {
                     let why = "your stored responses have no such item, or it is there twice: send the item itself";
                     return Err(RequestError::new(format!("input[{at}].id"), why));
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn items_say_their_response() {
+    fn items_name_their_response() {
         for (id, expect) in [
             (item_id("msg", "resp_1a", 0).as_str(), Some("resp_1a")),
             (item_id("fc", "resp_1a", 12).as_str(), Some("resp_1a")),

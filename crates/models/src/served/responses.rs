@@ -277,10 +277,10 @@ pub fn input_system(items: &[Value]) -> Result<Vec<String>, RequestError> {
 
 fn read_items(
     items: &[Value],
-    (field, goes_on): (&str, bool),
+    (field, continues): (&str, bool),
     approvals: &mut Vec<(String, bool, String)>,
 ) -> ReadResult<Conversation> {
-    let mut out = Conversation { goes_on, ..Conversation::default() };
+    let mut out = Conversation { continues, ..Conversation::default() };
     for (at, item) in items.iter().enumerate() {
         let item = Object::of(item, format!("{field}[{at}]"))?;
         match item.text("type")?.unwrap_or("message") {

@@ -154,7 +154,7 @@ fn unloadable_deferred_tools_are_not_sent() {
 }
 
 #[test]
-fn a_search_that_failed_says_why() {
+fn failed_searches_give_the_reason() {
     let mut request = conversation(1);
     let Some(Message::Tool { results }) = request.messages.last_mut() else { unreachable!("results") };
     results[0].is_error = true;
@@ -167,7 +167,7 @@ fn a_search_that_failed_says_why() {
 }
 
 #[test]
-fn what_is_no_function_cannot_be_demanded() {
+fn only_functions_can_be_forced() {
     let choice = |api, name: &str| {
         let request = ModelRequest { tool_choice: ToolChoice::Tool(name.into()), ..conversation(0) };
         body(api, &request)["tool_choice"].clone()
@@ -274,7 +274,7 @@ async fn a_conversation_over_a_socket() {
 }
 
 #[test]
-fn a_client_knows_which_models_take_deferred_tools() {
+fn clients_know_which_models_support_deferred_tools() {
     let mut endpoints = Endpoints::default();
     endpoints.insert(Endpoint::new("claude", Api::Anthropic, "https://api.anthropic.com"));
     endpoints.insert(Endpoint::new("relay", Api::Anthropic, "https://relay.example"));

@@ -67,7 +67,7 @@ fn arguments(root: &Value, schema: &Value, all: bool, depth: usize) -> Option<Va
 }
 
 /// Whether every value valid by the tool's schema is valid by its view, as far as the losses say.
-fn says_no_more(set: &Toolset, tool: &str) -> bool {
+fn is_no_wider(set: &Toolset, tool: &str) -> bool {
     let harmless = ["strict", "default", "title", "examples", "$schema"];
     set.losses.iter().filter(|loss| loss.tool == tool).all(|loss| {
         harmless.contains(&loss.keyword.as_str())
@@ -107,7 +107,7 @@ fn check(name: &str, tools: &[ShownTool]) {
                         continue;
                     };
                     let shown = set.replay(&view.name, &call).unwrap_or_else(|| call.clone());
-                    if view.strict || says_no_more(&set, &view.name) {
+                    if view.strict || is_no_wider(&set, &view.name) {
                         assert!(
                             checked.is_valid(&shown),
                             "{dialect:?} {strict} {shown}\n{original}\n{}\n{:?}",
@@ -144,7 +144,7 @@ fn check(name: &str, tools: &[ShownTool]) {
 }
 
 /// What the rules of [`Dialect::Portable`] forbid in a schema, by pointer.
-fn refused_by_clients(schema: &Value, at: &str, found: &mut Vec<String>) {
+fn portable_violations(schema: &Value, at: &str, found: &mut Vec<String>) {
     let Some(map) = schema.as_object() else {
         found.push(format!("{at}: {schema} for a schema"));
         return;
@@ -165,17 +165,17 @@ fn refused_by_clients(schema: &Value, at: &str, found: &mut Vec<String>) {
         if !(1..=64).contains(&name.len()) || !name.bytes().all(legal) {
             found.push(format!("{at}: the property {name:?}"));
         }
-        refused_by_clients(inner, &format!("{at}/properties/{name}"), found);
+        portable_violations(inner, &format!("{at}/properties/{name}"), found);
     }
     for (name, inner) in map.get("$defs").and_then(Value::as_object).into_iter().flatten() {
-        refused_by_clients(inner, &format!("{at}/$defs/{name}"), found);
+        portable_violations(inner, &format!("{at}/$defs/{name}"), found);
     }
     for inner in map.get("anyOf").and_then(Value::as_array).into_iter().flatten() {
-        refused_by_clients(inner, &format!("{at}/anyOf"), found);
+        portable_violations(inner, &format!("{at}/anyOf"), found);
     }
     for keyword in ["items", "additionalProperties"] {
         if let Some(inner) = map.get(keyword).filter(|inner| inner.is_object()) {
-            refused_by_clients(inner, &format!("{at}/{keyword}"), found);
+            portable_violations(inner, &format!("{at}/{keyword}"), found);
         }
     }
 }
@@ -188,7 +188,7 @@ fn real_tools_stay_callable_in_portable_form() {
         let portable = PortableSchema::new(&tool.name, &tool.parameters);
         let view = portable.schema();
         let mut found = Vec::new();
-        refused_by_clients(view, "", &mut found);
+        portable_violations(view, "", &mut found);
         for keyword in ["anyOf", "oneOf", "allOf", "not", "enum", "const"] {
             assert!(view.get(keyword).is_none(), "{keyword} at the root: {view}");
         }

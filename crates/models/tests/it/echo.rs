@@ -122,7 +122,7 @@ fn compatible_server_extras_stay_on_their_message() {
 
 /// The second request after a stream of Chat Completions, to the byte.
 #[test]
-fn reasoning_and_extras_go_back_next_turn() {
+fn reasoning_and_extras_return_next_turn() {
     let deltas = [
         json!({"role": "assistant", "content": null, "reasoning_content": ""}),
         json!({"reasoning_content": "Look ", "content": null}),

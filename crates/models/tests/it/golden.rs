@@ -196,7 +196,7 @@ fn loose_shape_has_no_failing_pattern() {
 }
 
 #[test]
-fn ollama_shape_is_in_words_beside_tools() {
+fn ollama_gets_the_shape_as_text_with_tools() {
     let schema = json!({"type": "object", "properties": {"a": {"type": "string"}}});
     let asked = |request: &ModelRequest| {
         let body = encode(Api::Ollama, request, "m").body();
@@ -394,7 +394,7 @@ fn gemini_3_takes_images_in_results() {
 }
 
 #[test]
-fn a_temperature_goes_to_models_that_take_one() {
+fn temperature_is_sent_only_to_supporting_models() {
     let sent = |api, model: &str| {
         let body = encode(api, &conversation(), model).body();
         body.get("temperature").or_else(|| body["generationConfig"].get("temperature")).is_some()

@@ -12,7 +12,7 @@ use toolwright_models::{Api, Decoder, decode_whole, encode};
 use crate::streams::{call, decode_all, sse, usage};
 
 #[test]
-fn malformed_and_cut_ends_are_told_apart() {
+fn malformed_and_cut_ends_differ() {
     let check = |api: Api, bytes: &str, part: &str| {
         for chunk in [1, 7, bytes.len()] {
             let mut decoder = Decoder::detecting(api);
@@ -63,7 +63,7 @@ fn leading_byte_order_mark_is_skipped() {
 }
 
 #[test]
-fn odd_usage_figures_lose_nothing() {
+fn unusual_usage_figures_are_kept() {
     let check = |api: Api, events: &[&str], text: &str, calls: &[RawToolCall]| {
         let answer = decode_all(api, &sse(&events.join("\n"), false));
         assert_eq!((answer.text.as_str(), answer.calls.as_slice()), (text, calls), "{events:?}");
@@ -118,7 +118,7 @@ fn odd_usage_figures_lose_nothing() {
 }
 
 #[test]
-fn of_several_answers_the_first_is_taken() {
+fn the_first_of_several_answers_counts() {
     let chat = |first: &str, second: &str| {
         format!(
             r#"{{"choices":[{{{first}"message":{{"content":"a"}},"finish_reason":"stop"}},{{{second}"message":{{"content":"b"}},"finish_reason":"stop"}}]}}"#
@@ -192,7 +192,7 @@ fn calls_and_items_are_bounded() {
 }
 
 #[test]
-fn figures_that_no_request_has_are_not_believed() {
+fn implausible_usage_figures_are_ignored() {
     const MOST: Usage = Usage {
         input_tokens: MAX_TOKENS,
         output_tokens: MAX_TOKENS,

@@ -30,7 +30,7 @@ fn shaped(property: &str) -> ModelRequest {
 }
 
 #[tokio::test]
-async fn refused_shape_is_asked_for_in_words() {
+async fn a_refused_shape_is_requested_as_text() {
     // What the server says -> whether another try may help, and whether this and another schema are demanded after it.
     let check = async |refusal: &str, helps: Option<bool>, same: bool, other: bool| {
         let turns = vec![Turn::error(400, refusal), Turn::text("a"), Turn::text("b"), Turn::text("c")];
@@ -74,7 +74,7 @@ async fn schema_in_the_prompt_is_not_repeated() {
 }
 
 #[tokio::test]
-async fn a_refusal_in_words_is_the_last_word() {
+async fn repeated_shape_refusals_are_returned() {
     let server = ScriptedModel::start(vec![Turn::error(400, TOO_LARGE), Turn::error(400, TOO_LARGE)]).await.unwrap();
     let client = client(Api::Anthropic, &server, WireApi::Anthropic);
     for expect in [Some(true), None] {
@@ -193,19 +193,19 @@ async fn refused_effort_beside_tools_is_reversed() {
         |effort| ModelRequest { settings: ModelSettings { effort, ..ModelSettings::default() }.into(), ..much(None) };
     let got = sent(CHAT, "p/gpt-5.6", &asked(None), &[refusal], &place).await;
     // What it thinks where it is told nothing has room.
-    let untold = json!([null, 800 + 8192]);
-    assert_eq!(got, [untold.clone(), json!(["none", 800]), json!(["none", 800])], "a proxy before OpenAI");
+    let without_limit = json!([null, 800 + 8192]);
+    assert_eq!(got, [without_limit.clone(), json!(["none", 800]), json!(["none", 800])], "a proxy before OpenAI");
     let got = sent(CHAT, "p/gpt-5.6", &asked(Some(Effort::Low)), &[refusal], &place).await;
     assert_eq!(got, [json!(["low", 800 + 1024]), json!(["none", 800]), json!(["none", 800])]);
     let got = sent(CHAT, "p/gpt-5.6-luna", &asked(Some(Effort::None)), &[refusal], &place).await;
-    assert_eq!(got, [json!(["none", 800]), untold.clone(), untold], "Foundry");
+    assert_eq!(got, [json!(["none", 800]), without_limit.clone(), without_limit], "Foundry");
     let got = sent(CHAT, "p/prod-6", &asked(Some(Effort::High)), &[refusal, refusal], &place).await;
     let silent = json!([null, 800]);
     assert_eq!(got, [json!(["high", 800 + 24_576]), json!(["none", 800]), silent.clone(), silent], "neither word");
 }
 
 #[tokio::test]
-async fn unrelated_messages_switch_nothing_off() {
+async fn unrelated_errors_disable_no_feature() {
     let place = ["/temperature"];
     // The first is about a tool; the second names the parameter, and leaving it out does not help.
     let tool = (400, "Invalid schema for function 'set_temperature': no");

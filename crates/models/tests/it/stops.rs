@@ -17,7 +17,7 @@ fn check(api: Api, whole: &Value, expect: &StopReason) {
 }
 
 #[test]
-fn the_words_for_the_end_of_an_answer() {
+fn finish_reasons_of_each_api() {
     for (word, expect) in
         [("stop", End), ("length", MaxTokens), ("content_filter", Refusal), ("tool_calls", End), ("odd", other("odd"))]
     {
@@ -61,7 +61,7 @@ fn the_words_for_the_end_of_an_answer() {
 
 /// Whole and streamed, the text that ended an answer is read where the API tells it, and a client of Messages is told.
 #[test]
-fn stop_sequences_that_apis_tell_reach_clients() {
+fn reported_stop_sequences_reach_clients() {
     let stop_reason = StopSequence(Some("END".into()));
     let said = json!([{"type": "text", "text": "a"}]);
     let chat = |key: &str, end: Value| json!({"choices": [{"index": 0, key: {"content": "a"}, "finish_reason": "stop", "stop_reason": end}]});
@@ -97,7 +97,7 @@ fn stop_sequences_that_apis_tell_reach_clients() {
 }
 
 #[test]
-fn cut_or_filtered_calls_never_come_out() {
+fn cut_and_filtered_calls_are_not_emitted() {
     let names = |api: Api, events: &[Value]| -> Vec<String> {
         let lines: Vec<String> = events.iter().map(Value::to_string).collect();
         decode_all(api, &sse(&lines.join("\n"), false)).calls.into_iter().map(|call| call.name).collect()

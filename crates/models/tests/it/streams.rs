@@ -361,7 +361,7 @@ fn wrapped_schema_is_undone_and_redone() {
 }
 
 #[test]
-fn broken_stream_says_what_it_kept() {
+fn a_broken_stream_reports_its_kept_part() {
     let streams = [
         (Api::Anthropic, sse(include_str!("../fixtures/anthropic/text_then_call.chunks.txt"), false)),
         (Api::OpenAiChat, sse(include_str!("../fixtures/openai_chat/call_in_pieces.chunks.txt"), false)),

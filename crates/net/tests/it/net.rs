@@ -250,7 +250,7 @@ async fn credentials_and_bodies_stay_with_their_origin() {
 async fn bodies_are_bounded_by_bytes_and_time() {
     let server = Server::start(|request| match request.line.split(' ').nth(1).expect("path") {
         "/whole" => Reply::ok("text/plain", "0123456789"),
-        _ => Reply::pieces("text/plain", &["01234", "56789"]).and_hang(),
+        _ => Reply::pieces("text/plain", &["01234", "56789"]).then_never_end(),
     })
     .await;
     let client = client(&["127.0.0.1"], &Names::new(&[]));
@@ -281,7 +281,7 @@ async fn bodies_are_bounded_by_bytes_and_time() {
 }
 
 #[tokio::test]
-async fn a_proxy_gets_what_the_policy_lets_through() {
+async fn proxies_get_only_allowed_requests() {
     let proxy = Server::start(|request| {
         if request.line.starts_with("CONNECT") {
             Reply::new("502 No", "", "")
@@ -331,10 +331,7 @@ async fn a_proxy_gets_what_the_policy_lets_through() {
 async fn the_process_environment_names_the_proxy() {
     let proxy = Server::start(|_| Reply::ok("text/plain", "proxied")).await;
     let mut child = Command::new(std::env::current_exe().expect("this test"));
-    child
-        .args(["--exact", "net::as_a_child_of_the_test_above", "--ignored"])
-        .env_remove("NO_PROXY")
-        .env_remove("no_proxy");
+    child.args(["--exact", "net::as_a_child_process", "--ignored"]).env_remove("NO_PROXY").env_remove("no_proxy");
     child.env("HTTP_PROXY", proxy.url(""));
     let output = tokio::task::spawn_blocking(move || child.output()).await.expect("thread").expect("child");
     assert!(output.status.success(), "{output:?}");
@@ -343,7 +340,7 @@ async fn the_process_environment_names_the_proxy() {
 
 #[tokio::test]
 #[ignore = "run by the test above, with a proxy in its environment"]
-async fn as_a_child_of_the_test_above() {
+async fn as_a_child_process() {
     let client = HttpClient::new(policy(&["named.invalid"]), HttpOptions::default());
     send(&client, get("http://named.invalid/")).await.expect("through the proxy");
 }

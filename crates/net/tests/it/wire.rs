@@ -83,7 +83,7 @@ impl Reply {
     }
 
     /// The same, but it never ends.
-    pub(crate) fn and_hang(self) -> Self {
+    pub(crate) fn then_never_end(self) -> Self {
         Self { hang: true, ..self }
     }
 }

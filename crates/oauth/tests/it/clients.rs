@@ -9,20 +9,20 @@ use toolwright_core::Secret;
 use toolwright_net::{Authorizer as _, Retry};
 use toolwright_oauth::{ClientProof, CredentialStore, Grant, OAuth, OAuthConfig, OAuthOptions};
 
-use super::people::{Denies, GivesUp, SeesErrors};
-use super::world::ServerFixture;
+use super::people::{ClosingBrowser, Denies, SeesErrors};
+use super::setup::ServerFixture;
 use super::{bearer, parts, person, refusal};
 
 /// A client that the settings name.
-fn configured(world: &ServerFixture, store: &CredentialStore, id: &str) -> OAuthOptions {
-    let mut parts = parts(world, store);
+fn configured(setup: &ServerFixture, store: &CredentialStore, id: &str) -> OAuthOptions {
+    let mut parts = parts(setup, store);
     parts.settings.client_id = Some(id.into());
     parts
 }
 
 /// `Authorization`, `client_id` and `client_secret` of what a login asked the token endpoint.
-fn proof(world: &ServerFixture) -> [Option<String>; 3] {
-    let form = world.asked("authorization_code").remove(0);
+fn proof(setup: &ServerFixture) -> [Option<String>; 3] {
+    let form = setup.asked("authorization_code").remove(0);
     ["Authorization", "client_id", "client_secret"].map(|name| form.get(name).filter(|text| !text.is_empty()).cloned())
 }
 
@@ -32,77 +32,77 @@ async fn secrets_default_to_http_basic() {
     for methods in [json!(null), json!([])] {
         let silent = |registered: Option<serde_json::Value>| {
             let methods = methods.clone();
-            ServerFixture::start(move |world| (world.auth_methods, world.registered) = (Some(methods), registered))
+            ServerFixture::start(move |setup| (setup.auth_methods, setup.registered) = (Some(methods), registered))
         };
         // One that registers says so, and is as good as its word (RFC 8414 section 2, RFC 6749 section 2.3.1).
-        let world =
+        let setup =
             silent(Some(json!({"client_secret": "se same", "token_endpoint_auth_method": "client_secret_basic"})))
                 .await;
-        person(parts(&world, &CredentialStore::memory())).login(&[]).await.expect("logged in");
-        let asked = world.registrations.lock().expect("registrations")[0]["token_endpoint_auth_method"].clone();
+        person(parts(&setup, &CredentialStore::memory())).login(&[]).await.expect("logged in");
+        let asked = setup.registrations.lock().expect("registrations")[0]["token_endpoint_auth_method"].clone();
         assert_eq!(asked, "client_secret_basic");
-        assert_eq!(proof(&world), [text("Basic cmVnaXN0ZXJlZDpzZStzYW1l"), None, None]);
+        assert_eq!(proof(&setup), [text("Basic cmVnaXN0ZXJlZDpzZStzYW1l"), None, None]);
         // One that got no secret has none to show.
-        let world = silent(Some(json!({}))).await;
-        person(parts(&world, &CredentialStore::memory())).login(&[]).await.expect("logged in");
-        assert_eq!(proof(&world), [None, text("registered"), None]);
+        let setup = silent(Some(json!({}))).await;
+        person(parts(&setup, &CredentialStore::memory())).login(&[]).await.expect("logged in");
+        assert_eq!(proof(&setup), [None, text("registered"), None]);
         // One that is configured, without a secret and with one.
-        let world = silent(None).await;
-        person(configured(&world, &CredentialStore::memory(), "me")).login(&[]).await.expect("logged in");
-        assert_eq!(proof(&world), [None, text("me"), None]);
-        let world = silent(None).await;
-        let mut confidential = configured(&world, &CredentialStore::memory(), "me");
+        let setup = silent(None).await;
+        person(configured(&setup, &CredentialStore::memory(), "me")).login(&[]).await.expect("logged in");
+        assert_eq!(proof(&setup), [None, text("me"), None]);
+        let setup = silent(None).await;
+        let mut confidential = configured(&setup, &CredentialStore::memory(), "me");
         confidential.settings.proof = ClientProof::Secret(Secret::new("sesame"));
         person(confidential).login(&[]).await.expect("logged in");
-        assert_eq!(proof(&world), [text("Basic bWU6c2VzYW1l"), None, None]);
+        assert_eq!(proof(&setup), [text("Basic bWU6c2VzYW1l"), None, None]);
     }
 }
 
 #[tokio::test]
 async fn registered_clients_show_their_secret() {
-    let world = ServerFixture::start(|world| world.registered = Some(json!({"client_secret": "sesame"}))).await;
-    person(parts(&world, &CredentialStore::memory())).login(&[]).await.expect("logged in");
-    assert_eq!(world.registrations.lock().expect("registrations")[0]["token_endpoint_auth_method"], "none");
-    assert_eq!(proof(&world)[0].as_deref(), Some("Basic cmVnaXN0ZXJlZDpzZXNhbWU="));
+    let setup = ServerFixture::start(|setup| setup.registered = Some(json!({"client_secret": "sesame"}))).await;
+    person(parts(&setup, &CredentialStore::memory())).login(&[]).await.expect("logged in");
+    assert_eq!(setup.registrations.lock().expect("registrations")[0]["token_endpoint_auth_method"], "none");
+    assert_eq!(proof(&setup)[0].as_deref(), Some("Basic cmVnaXN0ZXJlZDpzZXNhbWU="));
 }
 
 #[tokio::test]
-async fn forgotten_registrations_are_made_anew() {
+async fn forgotten_registrations_are_repeated() {
     // The login page says so, to the person alone.
-    let world = ServerFixture::start(|_| {}).await;
+    let setup = ServerFixture::start(|_| {}).await;
     let store = CredentialStore::memory();
     let login = || async {
-        OAuth::new(OAuthOptions { consent: Some(Arc::new(SeesErrors)), ..parts(&world, &store) }).login(&[]).await
+        OAuth::new(OAuthOptions { consent: Some(Arc::new(SeesErrors)), ..parts(&setup, &store) }).login(&[]).await
     };
     login().await.expect("logged in");
-    world.forgets.store(true, Ordering::SeqCst);
+    setup.forgets.store(true, Ordering::SeqCst);
     let error = login().await.expect_err("the page shows an error").to_string();
     assert!(error.contains("shows an error"), "{error}");
     let state = login().await.expect("as a new client");
-    assert_eq!((state.client.as_deref(), world.asked("authorization_code").len()), (Some("registered-2"), 2));
+    assert_eq!((state.client.as_deref(), setup.asked("authorization_code").len()), (Some("registered-2"), 2));
     login().await.expect("the same again");
-    assert_eq!(world.registrations.lock().expect("registrations").len(), 2);
+    assert_eq!(setup.registrations.lock().expect("registrations").len(), 2);
 
     // The token endpoint says so when a token is refreshed.
-    let world = ServerFixture::start(|_| {}).await;
+    let setup = ServerFixture::start(|_| {}).await;
     let store = CredentialStore::memory();
-    person(parts(&world, &store)).login(&[]).await.expect("logged in");
-    world.forgets.store(true, Ordering::SeqCst);
-    let oauth = OAuth::new(parts(&world, &store));
+    person(parts(&setup, &store)).login(&[]).await.expect("logged in");
+    setup.forgets.store(true, Ordering::SeqCst);
+    let oauth = OAuth::new(parts(&setup, &store));
     let sent = oauth.headers().await.expect("headers");
     let error = oauth.on_challenge(refusal(401, "Bearer"), sent).await.expect_err("nobody is there");
     assert!(error.contains("mcp login srv"), "{error}");
-    let state = person(parts(&world, &store)).login(&[]).await.expect("as a new client");
+    let state = person(parts(&setup, &store)).login(&[]).await.expect("as a new client");
     assert_eq!(state.client.as_deref(), Some("registered-2"));
 }
 
 #[tokio::test]
 async fn unknown_configured_clients_need_the_operator() {
-    let world = ServerFixture::start(|_| {}).await;
+    let setup = ServerFixture::start(|_| {}).await;
     let store = CredentialStore::memory();
-    let configured = || configured(&world, &store, "ours");
+    let configured = || configured(&setup, &store, "ours");
     person(configured()).login(&[]).await.expect("logged in");
-    world.refuses_refresh(401, json!({"error": "invalid_client"}));
+    setup.refuses_refresh(401, json!({"error": "invalid_client"}));
     let oauth = OAuth::new(configured());
     let sent = oauth.headers().await.expect("headers");
     let error = oauth.on_challenge(refusal(401, "Bearer"), sent).await.expect_err("refused");
@@ -112,13 +112,13 @@ async fn unknown_configured_clients_need_the_operator() {
 }
 
 #[tokio::test]
-async fn clients_without_refresh_ask_anew() {
+async fn clients_without_refresh_log_in_again() {
     for code in ["unauthorized_client", "invalid_client"] {
         // Once because the token is at its end, once because the server refuses it.
         for lifetime in [Some(1), None] {
-            let world = ServerFixture::start(|world| world.lifetime = lifetime).await;
-            world.refuses_refresh(400, json!({"error": code}));
-            let mut parts = configured(&world, &CredentialStore::memory(), "me");
+            let setup = ServerFixture::start(|setup| setup.lifetime = lifetime).await;
+            setup.refuses_refresh(400, json!({"error": code}));
+            let mut parts = configured(&setup, &CredentialStore::memory(), "me");
             parts.settings.grant = Grant::ClientCredentials;
             let oauth = OAuth::new(parts);
             for expect in ["Bearer t1", "Bearer t2"] {
@@ -141,56 +141,56 @@ async fn clients_without_refresh_ask_anew() {
 
 #[tokio::test]
 async fn configured_clients_without_refresh_need_logins() {
-    let world = ServerFixture::start(|world| world.lifetime = Some(1)).await;
+    let setup = ServerFixture::start(|setup| setup.lifetime = Some(1)).await;
     let store = CredentialStore::memory();
-    let configured = || configured(&world, &store, "ours");
+    let configured = || configured(&setup, &store, "ours");
     person(configured()).login(&[]).await.expect("logged in");
-    world.refuses_refresh(400, json!({"error": "unauthorized_client"}));
+    setup.refuses_refresh(400, json!({"error": "unauthorized_client"}));
     tokio::time::sleep(Duration::from_millis(1100)).await;
     let error = OAuth::new(configured()).headers().await.expect_err("nobody is there");
     assert!(error.contains("unauthorized_client") && error.contains("mcp login srv"), "{error}");
     let oauth = person(configured());
     let sent = oauth.headers().await.expect("the server is asked");
     assert_eq!(oauth.on_challenge(refusal(401, "Bearer"), sent).await, Ok(Retry::Yes));
-    assert_eq!(world.logins.lock().expect("logins").len(), 2, "the person there was asked");
+    assert_eq!(setup.logins.lock().expect("logins").len(), 2, "the person there was asked");
 }
 
 #[tokio::test]
 async fn clients_no_longer_configured_refresh_nothing() {
-    let world = ServerFixture::start(|world| world.lifetime = Some(1)).await;
+    let setup = ServerFixture::start(|setup| setup.lifetime = Some(1)).await;
     let store = CredentialStore::memory();
-    let configured = |id: &str| configured(&world, &store, id);
+    let configured = |id: &str| configured(&setup, &store, id);
     person(configured("ours")).login(&[]).await.expect("logged in");
     tokio::time::sleep(Duration::from_millis(1100)).await;
     let oauth = OAuth::new(configured("new"));
     let sent = oauth.headers().await.expect("the server is asked");
     let error = oauth.on_challenge(refusal(401, "Bearer"), sent).await.expect_err("nobody is there");
     assert!(error.contains("mcp login srv"), "{error}");
-    assert_eq!(world.asked("refresh_token").len(), 0);
+    assert_eq!(setup.asked("refresh_token").len(), 0);
 }
 
 #[tokio::test]
 async fn known_clients_log_in_again() {
-    let world = ServerFixture::start(|_| {}).await;
+    let setup = ServerFixture::start(|_| {}).await;
     let store = CredentialStore::memory();
-    person(parts(&world, &store)).login(&[]).await.expect("logged in");
+    person(parts(&setup, &store)).login(&[]).await.expect("logged in");
     // The page sends back that the person does not agree.
-    let denies = OAuth::new(OAuthOptions { consent: Some(Arc::new(Denies)), ..parts(&world, &store) });
+    let denies = OAuth::new(OAuthOptions { consent: Some(Arc::new(Denies)), ..parts(&setup, &store) });
     let error = denies.login(&[]).await.expect_err("denied").to_string();
     assert!(error.contains("access_denied"), "{error}");
-    person(parts(&world, &store)).login(&[]).await.expect("logged in");
-    assert_eq!(world.registrations.lock().expect("registrations").len(), 1);
+    person(parts(&setup, &store)).login(&[]).await.expect("logged in");
+    assert_eq!(setup.registrations.lock().expect("registrations").len(), 1);
     // The page sends nothing back, and nobody can register any more.
-    let gives_up = OAuth::new(OAuthOptions { consent: Some(Arc::new(GivesUp)), ..parts(&world, &store) });
+    let gives_up = OAuth::new(OAuthOptions { consent: Some(Arc::new(ClosingBrowser)), ..parts(&setup, &store) });
     gives_up.login(&[]).await.expect_err("given up");
-    world.is_closed.store(true, Ordering::SeqCst);
-    let state = person(parts(&world, &store)).login(&[]).await.expect("as the client that there is");
+    setup.is_closed.store(true, Ordering::SeqCst);
+    let state = person(parts(&setup, &store)).login(&[]).await.expect("as the client that there is");
     assert_eq!(state.client.as_deref(), Some("registered"));
 }
 
 #[tokio::test]
-async fn clients_with_own_rights_ask_nobody() {
-    let world = ServerFixture::start(|_| {}).await;
+async fn clients_with_own_rights_are_not_asked() {
+    let setup = ServerFixture::start(|_| {}).await;
     let reported = Arc::new(Mutex::new(Vec::new()));
     let hear = Arc::clone(&reported);
     let oauth = OAuth::new(OAuthOptions {
@@ -201,14 +201,14 @@ async fn clients_with_own_rights_ask_nobody() {
             ..OAuthConfig::default()
         },
         secrets: Some(Arc::new(move |secret| hear.lock().expect("secrets").push(secret))),
-        ..parts(&world, &CredentialStore::memory())
+        ..parts(&setup, &CredentialStore::memory())
     });
     let sent = oauth.headers().await.expect("headers");
     assert_eq!(bearer(&sent), None);
     let challenge = refusal(401, "Bearer scope=\"read\"");
     assert_eq!(oauth.on_challenge(challenge, sent).await, Ok(Retry::Yes));
     assert_eq!(bearer(&oauth.headers().await.expect("headers")), Some("Bearer t1"));
-    let form = &world.asked("client_credentials")[0];
+    let form = &setup.asked("client_credentials")[0];
     assert_eq!((&*form["Authorization"], &*form["scope"]), ("Basic bWU6c2VzYW1l", "read"));
     assert_eq!(*reported.lock().expect("secrets"), ["t1", "r1"], "whoever redacts hears of each secret");
     assert!(!format!("{oauth:?}").contains("sesame"));

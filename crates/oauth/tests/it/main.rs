@@ -7,8 +7,8 @@ mod clients;
 mod logins;
 mod people;
 mod refresh;
+mod setup;
 mod trials;
-mod world;
 
 use std::sync::Arc;
 
@@ -20,14 +20,14 @@ use toolwright_net::{Challenge, HttpOptions};
 use toolwright_oauth::{CredentialStore, OAuth, OAuthConfig, OAuthOptions};
 use url::Url;
 
-use people::Agrees;
-use world::ServerFixture;
+use people::ConsentingBrowser;
+use setup::ServerFixture;
 
 /// Parts of one server's OAuth.
-fn parts(world: &ServerFixture, store: &CredentialStore) -> OAuthOptions {
+fn parts(setup: &ServerFixture, store: &CredentialStore) -> OAuthOptions {
     OAuthOptions {
         server: "srv".into(),
-        url: Url::parse(&format!("{}/mcp", world.base)).expect("a URL"),
+        url: Url::parse(&format!("{}/mcp", setup.base)).expect("a URL"),
         settings: OAuthConfig::default(),
         store: store.clone(),
         http: HttpOptions::default(),
@@ -37,7 +37,7 @@ fn parts(world: &ServerFixture, store: &CredentialStore) -> OAuthOptions {
 }
 
 fn person(parts: OAuthOptions) -> OAuth {
-    OAuth::new(OAuthOptions { consent: Some(Arc::new(Agrees)), ..parts })
+    OAuth::new(OAuthOptions { consent: Some(Arc::new(ConsentingBrowser)), ..parts })
 }
 
 /// Surroundings of a provider that is never asked.

@@ -14,10 +14,10 @@ async fn page_at(url: &Url) -> Result<reqwest::Response, String> {
 }
 
 /// A browser whose person agrees.
-pub(super) struct Agrees;
+pub(super) struct ConsentingBrowser;
 
 #[async_trait]
-impl Consent for Agrees {
+impl Consent for ConsentingBrowser {
     async fn visit(&self, url: &Url) -> Result<Option<Url>, String> {
         let page = page_at(url).await?;
         assert!(page.status().is_success(), "the page came back to us: {page:?}");
@@ -26,10 +26,10 @@ impl Consent for Agrees {
 }
 
 /// A browser whose person closes the page.
-pub(super) struct GivesUp;
+pub(super) struct ClosingBrowser;
 
 #[async_trait]
-impl Consent for GivesUp {
+impl Consent for ClosingBrowser {
     async fn visit(&self, _: &Url) -> Result<Option<Url>, String> {
         Err("the page was closed".to_owned())
     }

@@ -8,64 +8,64 @@ use serde_json::json;
 use toolwright_net::{Authorizer as _, Retry};
 use toolwright_oauth::{CredentialStore, Grant, OAuth};
 
-use super::world::ServerFixture;
+use super::setup::ServerFixture;
 use super::{bearer, parts, person, refusal};
 
 #[tokio::test]
 async fn tokens_refresh_early_and_once() {
-    let world = ServerFixture::start(|world| {
-        world.lifetime = Some(2);
-        world.pause = Duration::from_millis(100);
+    let setup = ServerFixture::start(|setup| {
+        setup.lifetime = Some(2);
+        setup.pause = Duration::from_millis(100);
     })
     .await;
     let folder = tempfile::tempdir().expect("a folder");
     let store = CredentialStore::folder(folder.path());
-    person(parts(&world, &store)).login(&[]).await.expect("logged in");
+    person(parts(&setup, &store)).login(&[]).await.expect("logged in");
     // Two processes, each with ten calls at once, when the token has had its time.
     tokio::time::sleep(Duration::from_millis(2000)).await;
-    let processes = [OAuth::new(parts(&world, &store)), OAuth::new(parts(&world, &store))];
+    let processes = [OAuth::new(parts(&setup, &store)), OAuth::new(parts(&setup, &store))];
     let calls = (0..20).map(|number| processes[number % 2].headers());
     for headers in futures_util::future::join_all(calls).await {
         assert_eq!(bearer(&headers.expect("headers")), Some("Bearer t2"));
     }
-    let refreshes = world.asked("refresh_token");
+    let refreshes = setup.asked("refresh_token");
     assert_eq!(refreshes.len(), 1, "one flight: {refreshes:?}");
     assert_eq!(refreshes[0]["refresh_token"], "r1");
-    assert_eq!(refreshes[0]["resource"], format!("{}/mcp", world.base));
+    assert_eq!(refreshes[0]["resource"], format!("{}/mcp", setup.base));
 }
 
 #[tokio::test]
 async fn refreshes_outlive_their_call() {
-    let world = ServerFixture::start(|world| {
-        world.lifetime = Some(1);
-        world.pause = Duration::from_millis(300);
+    let setup = ServerFixture::start(|setup| {
+        setup.lifetime = Some(1);
+        setup.pause = Duration::from_millis(300);
     })
     .await;
     let store = CredentialStore::memory();
-    person(parts(&world, &store)).login(&[]).await.expect("logged in");
+    person(parts(&setup, &store)).login(&[]).await.expect("logged in");
     tokio::time::sleep(Duration::from_millis(1000)).await;
-    let oauth = OAuth::new(parts(&world, &store));
-    let given_up = tokio::time::timeout(Duration::from_millis(100), oauth.headers()).await;
-    assert!(given_up.is_err(), "the caller does not wait for it");
+    let oauth = OAuth::new(parts(&setup, &store));
+    let abandoned = tokio::time::timeout(Duration::from_millis(100), oauth.headers()).await;
+    assert!(abandoned.is_err(), "the caller does not wait for it");
     assert_eq!(bearer(&oauth.headers().await.expect("headers")), Some("Bearer t2"), "what was given out is not lost");
-    assert_eq!(world.asked("refresh_token").len(), 1);
+    assert_eq!(setup.asked("refresh_token").len(), 1);
 }
 
 #[tokio::test]
 async fn refused_refreshes_need_a_person() {
-    let world = ServerFixture::start(|_| {}).await;
+    let setup = ServerFixture::start(|_| {}).await;
     let store = CredentialStore::memory();
-    person(parts(&world, &store)).login(&[]).await.expect("logged in");
-    let oauth = OAuth::new(parts(&world, &store));
+    person(parts(&setup, &store)).login(&[]).await.expect("logged in");
+    let oauth = OAuth::new(parts(&setup, &store));
     let sent = oauth.headers().await.expect("headers");
     assert_eq!(oauth.on_challenge(refusal(401, "Bearer error=\"invalid_token\""), sent).await, Ok(Retry::Yes));
     assert_eq!(bearer(&oauth.headers().await.expect("headers")), Some("Bearer t2"));
 
-    let world = ServerFixture::start(|_| {}).await;
-    world.refuses_refresh(400, json!({"error": "invalid_grant"}));
+    let setup = ServerFixture::start(|_| {}).await;
+    setup.refuses_refresh(400, json!({"error": "invalid_grant"}));
     let store = CredentialStore::memory();
-    person(parts(&world, &store)).login(&[]).await.expect("logged in");
-    let oauth = OAuth::new(parts(&world, &store));
+    person(parts(&setup, &store)).login(&[]).await.expect("logged in");
+    let oauth = OAuth::new(parts(&setup, &store));
     let sent = oauth.headers().await.expect("headers");
     let error = oauth.on_challenge(refusal(401, "Bearer scope=\"more\""), sent).await.expect_err("nobody is there");
     assert!(error.contains("toolwright mcp login srv"), "{error}");
@@ -76,13 +76,13 @@ async fn refused_refreshes_need_a_person() {
 async fn failing_requests_are_shared_by_all_waiting() {
     // Once the metadata, once the token.
     for is_metadata in [true, false] {
-        let world = ServerFixture::start(|world| {
-            (world.metadata_pause, world.pause) = (Duration::from_millis(100), Duration::from_millis(100));
+        let setup = ServerFixture::start(|setup| {
+            (setup.metadata_pause, setup.pause) = (Duration::from_millis(100), Duration::from_millis(100));
         })
         .await;
-        let failing = if is_metadata { &world.no_server_metadata } else { &world.no_tokens };
+        let failing = if is_metadata { &setup.no_server_metadata } else { &setup.no_tokens };
         failing.store(503, Ordering::SeqCst);
-        let mut parts = parts(&world, &CredentialStore::memory());
+        let mut parts = parts(&setup, &CredentialStore::memory());
         parts.settings.grant = Grant::ClientCredentials;
         parts.settings.client_id = Some("me".into());
         let oauth = OAuth::new(parts);
@@ -91,8 +91,8 @@ async fn failing_requests_are_shared_by_all_waiting() {
             let reported = reported.expect_err("no token");
             assert!(reported.contains("503"), "{reported}");
         }
-        assert_eq!(world.looked_for.load(Ordering::SeqCst), 1, "{is_metadata}");
-        assert_eq!(world.asked("client_credentials").len(), usize::from(!is_metadata));
+        assert_eq!(setup.looked_for.load(Ordering::SeqCst), 1, "{is_metadata}");
+        assert_eq!(setup.asked("client_credentials").len(), usize::from(!is_metadata));
         // A person who asks for a login does not hear of it.
         failing.store(0, Ordering::SeqCst);
         oauth.login(&[]).await.expect("a token");
@@ -113,11 +113,11 @@ async fn only_ended_refresh_tokens_are_forgotten() {
     ] {
         // Once because the server refuses the token, once because it is at its end.
         for lifetime in [None, Some(1)] {
-            let world = ServerFixture::start(|world| world.lifetime = lifetime).await;
+            let setup = ServerFixture::start(|setup| setup.lifetime = lifetime).await;
             let store = CredentialStore::memory();
-            person(parts(&world, &store)).login(&[]).await.expect("logged in");
-            world.refuses_refresh(status, json!({"error": code}));
-            let oauth = OAuth::new(parts(&world, &store));
+            person(parts(&setup, &store)).login(&[]).await.expect("logged in");
+            setup.refuses_refresh(status, json!({"error": code}));
+            let oauth = OAuth::new(parts(&setup, &store));
             if lifetime.is_some() {
                 tokio::time::sleep(Duration::from_millis(1000)).await;
             }
@@ -128,8 +128,8 @@ async fn only_ended_refresh_tokens_are_forgotten() {
             };
             assert!(reported.contains(expect.unwrap_or("mcp login srv")), "{status} {code}: {reported}");
             // What is kept serves another process once the fault has passed.
-            *world.refuses_refresh.lock().expect("refusal") = None;
-            let token = OAuth::new(parts(&world, &store)).login_state().await.expect("a state").token;
+            *setup.refuses_refresh.lock().expect("refusal") = None;
+            let token = OAuth::new(parts(&setup, &store)).login_state().await.expect("a state").token;
             assert_eq!(token.is_some_and(|token| token.renewable), expect.is_some(), "{status} {code} {lifetime:?}");
         }
     }

@@ -9,44 +9,44 @@ use toolwright_mcp::client::{McpProvider, McpServerOptions, McpTransport};
 use toolwright_net::{Authorizer as _, Retry};
 use toolwright_oauth::{CredentialStore, Grant, OAuth};
 
-use super::world::ServerFixture;
+use super::setup::ServerFixture;
 use super::{bearer, deps, parts, person, refusal};
 
 #[tokio::test]
 async fn refusing_servers_get_no_further_tokens() {
     for is_client in [false, true] {
         // Its MCP server takes none.
-        let world = ServerFixture::start(|_| {}).await;
+        let setup = ServerFixture::start(|_| {}).await;
         let store = CredentialStore::memory();
-        let mut parts = parts(&world, &store);
+        let mut parts = parts(&setup, &store);
         if is_client {
             parts.settings.grant = Grant::ClientCredentials;
             parts.settings.client_id = Some("me".into());
         } else {
             person(parts.clone()).login(&[]).await.expect("logged in");
         }
-        let searches = world.looked_for.load(Ordering::SeqCst);
-        let transport = McpTransport::Http { url: format!("{}/mcp", world.base), headers: BTreeMap::new() };
-        let mut spec = McpServerOptions::new("srv", transport);
-        spec.authorizer = Some(Arc::new(OAuth::new(parts)));
-        let provider = McpProvider::new(spec, deps());
+        let searches = setup.looked_for.load(Ordering::SeqCst);
+        let transport = McpTransport::Http { url: format!("{}/mcp", setup.base), headers: BTreeMap::new() };
+        let mut config = McpServerOptions::new("srv", transport);
+        config.authorizer = Some(Arc::new(OAuth::new(parts)));
+        let provider = McpProvider::new(config, deps());
         for _ in 0..10 {
             let error = provider.list().await.expect_err("refused").to_string();
             assert!(error.contains("just given") && !error.contains("headers.Authorization"), "{error}");
             assert!(error.contains("mcp logout srv") && error.contains("mcp login srv"), "{error}");
         }
         let got = if is_client { "client_credentials" } else { "refresh_token" };
-        assert_eq!((world.asked(got).len(), world.given.load(Ordering::SeqCst)), (1, if is_client { 1 } else { 2 }));
-        assert_eq!(world.looked_for.load(Ordering::SeqCst) - searches, 1);
+        assert_eq!((setup.asked(got).len(), setup.given.load(Ordering::SeqCst)), (1, if is_client { 1 } else { 2 }));
+        assert_eq!(setup.looked_for.load(Ordering::SeqCst) - searches, 1);
     }
 }
 
 #[tokio::test]
 async fn accepted_tokens_refresh_when_refused_later() {
-    let world = ServerFixture::start(|_| {}).await;
+    let setup = ServerFixture::start(|_| {}).await;
     let store = CredentialStore::memory();
-    person(parts(&world, &store)).login(&[]).await.expect("logged in");
-    let oauth = OAuth::new(parts(&world, &store));
+    person(parts(&setup, &store)).login(&[]).await.expect("logged in");
+    let oauth = OAuth::new(parts(&setup, &store));
     for expect in ["Bearer t1", "Bearer t2", "Bearer t3"] {
         let sent = oauth.headers().await.expect("headers");
         assert_eq!(bearer(&sent), Some(expect));
@@ -60,29 +60,29 @@ async fn accepted_tokens_refresh_when_refused_later() {
         let error = oauth.on_challenge(refusal(401, words), sent.clone()).await.expect_err("refused");
         assert!(error.contains("(the audience is another)") && error.contains("mcp login srv"), "{error}");
     }
-    assert_eq!(world.asked("refresh_token").len(), 3);
+    assert_eq!(setup.asked("refresh_token").len(), 3);
     // A person's new login is used, and refreshed once the server has taken it.
-    person(parts(&world, &store)).login(&[]).await.expect("logged in");
+    person(parts(&setup, &store)).login(&[]).await.expect("logged in");
     assert_eq!(oauth.on_challenge(refusal(401, words), sent).await, Ok(Retry::Yes));
     let sent = oauth.headers().await.expect("headers");
     oauth.accepted(&sent);
     assert_eq!(oauth.on_challenge(refusal(401, words), sent).await, Ok(Retry::Yes));
-    assert_eq!(world.asked("refresh_token").len(), 4);
+    assert_eq!(setup.asked("refresh_token").len(), 4);
 }
 
 #[tokio::test]
 async fn refused_ending_tokens_wait_for_refresh() {
-    let world = ServerFixture::start(|world| world.lifetime = Some(2)).await;
+    let setup = ServerFixture::start(|setup| setup.lifetime = Some(2)).await;
     let store = CredentialStore::memory();
-    person(parts(&world, &store)).login(&[]).await.expect("logged in");
-    let oauth = OAuth::new(parts(&world, &store));
+    person(parts(&setup, &store)).login(&[]).await.expect("logged in");
+    let oauth = OAuth::new(parts(&setup, &store));
     let sent = oauth.headers().await.expect("headers");
     assert_eq!(oauth.on_challenge(refusal(401, "Bearer"), sent).await, Ok(Retry::Yes));
     let sent = oauth.headers().await.expect("headers");
     oauth.on_challenge(refusal(401, "Bearer"), sent).await.expect_err("refused");
-    let refreshes = world.asked("refresh_token").len();
+    let refreshes = setup.asked("refresh_token").len();
     tokio::time::sleep(std::time::Duration::from_millis(2100)).await;
     let error = oauth.headers().await.expect_err("it has ended");
     assert!(error.contains("mcp login srv"), "{error}");
-    assert_eq!(world.asked("refresh_token").len(), refreshes);
+    assert_eq!(setup.asked("refresh_token").len(), refreshes);
 }

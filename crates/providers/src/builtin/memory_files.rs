@@ -33,7 +33,7 @@ const MAX_FILE: usize = 128 << 10;
 /// The most files in total.
 const MAX_FILES: usize = 500;
 /// Lines that an edit shows around its position.
-const AROUND: usize = 3;
+const CONTEXT_LINES: usize = 3;
 const TIME: Duration = Duration::from_secs(30);
 
 const MANUAL: &str = "\
@@ -201,7 +201,7 @@ fn plan(tree: &Tree, arguments: Arguments) -> Result<(String, Changes), String> 
             let new = arguments.new_str.unwrap_or_default();
             let edited = bounded(file.replacen(&*old, &new, 1))?;
             let last = line + new.matches('\n').count();
-            let shown = numbered(&edited, line.saturating_sub(AROUND).max(1), last + AROUND);
+            let shown = numbered(&edited, line.saturating_sub(CONTEXT_LINES).max(1), last + CONTEXT_LINES);
             Ok((format!("The memory file has been edited.\n{shown}"), vec![(path, Some(edited))]))
         }
         Command::Insert => {

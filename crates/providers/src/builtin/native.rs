@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn configured_keys_lie_over_the_declarations() {
+    fn configured_keys_override_the_declarations() {
         let config: NativeToolsConfig = serde_json::from_value(json!({
             "web_search": {"price": 0.01, "anthropic": {"max_uses": 3}, "gemini": {"excludeDomains": ["a.example"]}},
             "file_search": {"openai_responses": {"vector_store_ids": ["vs_1"]}},

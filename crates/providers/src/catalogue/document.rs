@@ -513,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_is_told() {
+    fn invalid_keys_are_refused() {
         for text in ["", "ed25519:", "ed25519:AAAA", "11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=", "rsa:AAAA"] {
             assert!(text.parse::<PublicKey>().is_err(), "{text}");
         }

@@ -39,7 +39,7 @@ const MAX_REASON: usize = 400;
 /// whole, the last accepted one stays in use, verified again, until it expires; a warning and [`Provider::issues`]
 /// report that.
 pub struct CatalogueProvider {
-    spec: CatalogueConfig,
+    config: CatalogueConfig,
     options: DocumentOptions,
     client: HttpClient,
     credential_scope: ContentHash,
@@ -146,19 +146,19 @@ fn now() -> u64 {
 
 impl std::fmt::Debug for CatalogueProvider {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CatalogueProvider").field("spec", &self.spec).finish_non_exhaustive()
+        f.debug_struct("CatalogueProvider").field("config", &self.config).finish_non_exhaustive()
     }
 }
 
 impl CatalogueProvider {
     /// Creates a catalogue, which is not fetched yet.
     #[must_use]
-    pub fn new(spec: CatalogueConfig, options: DocumentOptions) -> Arc<Self> {
-        let client = HttpClient::new(spec.address_policy(), options.http.clone());
-        let secrets: Vec<(&String, &String)> = spec.secrets.iter().collect();
-        let credential_scope = ContentHash::of_value(&serde_json::json!([spec.url.as_str(), secrets]));
+    pub fn new(config: CatalogueConfig, options: DocumentOptions) -> Arc<Self> {
+        let client = HttpClient::new(config.address_policy(), options.http.clone());
+        let secrets: Vec<(&String, &String)> = config.secrets.iter().collect();
+        let credential_scope = ContentHash::of_value(&serde_json::json!([config.url.as_str(), secrets]));
         Arc::new(Self {
-            spec,
+            config,
             options,
             client,
             credential_scope,
@@ -174,13 +174,13 @@ impl CatalogueProvider {
     /// # Errors
     /// It cannot be read, so it is unknown which versions are too old.
     async fn kept(&self) -> Result<Option<StoredDocument>, String> {
-        let kept = match self.options.manifests.manifest(&key_of(&self.spec.namespace)).await {
+        let kept = match self.options.manifests.manifest(&key_of(&self.config.namespace)).await {
             Ok(Some(kept)) => kept,
             Ok(None) | Err(StoreError::Unsupported(_)) => return Ok(None),
             Err(error) => return Err(format!("the version that was accepted before is not known: {error}")),
         };
         let unread = |error| {
-            let namespace = &self.spec.namespace;
+            let namespace = &self.config.namespace;
             format!(
                 "the version that was accepted before cannot be read ({error}): `toolwright catalogue forget \
                  {namespace}` drops it"
@@ -194,7 +194,7 @@ impl CatalogueProvider {
     fn by_key(&self, mut kept: Value) -> Value {
         if let Some(seen) = kept.get_mut("seen").filter(|seen| seen.get("version").is_some_and(Value::is_u64)) {
             let alone = seen.take();
-            *seen = self.spec.keys.iter().map(|key| (key.to_string(), alone.clone())).collect();
+            *seen = self.config.keys.iter().map(|key| (key.to_string(), alone.clone())).collect();
         }
         kept
     }
@@ -211,7 +211,7 @@ impl CatalogueProvider {
             check_version(accepted.seen, seen)?;
             return Ok(CurrentDocument { accepted, tools: DocumentTools::Loaded(listed) });
         }
-        let CatalogueConfig { keys, namespace, max_bytes, .. } = &self.spec;
+        let CatalogueConfig { keys, namespace, max_bytes, .. } = &self.config;
         let verified = verify(bytes, &VerifyOptions { keys, namespace, now: now(), max_bytes: *max_bytes, seen })?;
         let times = Times { issued: verified.document.issued, expires: verified.document.expires };
         let accepted = AcceptedDocument { bytes: hash, times, seen: verified.seen };
@@ -225,13 +225,13 @@ impl CatalogueProvider {
     /// Returns the newest version that was accepted under the present keys.
     fn newest_accepted(&self, kept: Option<&StoredDocument>) -> Option<SeenVersion> {
         let of_key = |key: &PublicKey| kept?.seen.get(&key.to_string()).copied();
-        self.spec.keys.iter().filter_map(of_key).max_by_key(|seen| seen.version)
+        self.config.keys.iter().filter_map(of_key).max_by_key(|seen| seen.version)
     }
 
     /// Returns the document to use: the fetched one, or else the stored one with the reason.
     async fn current(&self) -> Result<(CurrentDocument, Option<String>), String> {
         let kept = self.kept().await?;
-        let fetched = match fetch(&self.client, &self.spec).await {
+        let fetched = match fetch(&self.client, &self.config).await {
             Ok(bytes) => self.verify(&bytes, self.newest_accepted(kept.as_ref())).map(|believed| (believed, bytes)),
             Err(error) => return self.fall_back(kept.as_ref(), error.to_string()),
         };
@@ -239,7 +239,7 @@ impl CatalogueProvider {
             Ok((believed, bytes)) => {
                 let text = String::from_utf8_lossy(&bytes).into_owned();
                 let mut seen = kept.map(|kept| kept.seen).unwrap_or_default();
-                seen.extend(self.spec.keys.iter().map(|key| (key.to_string(), believed.accepted.seen)));
+                seen.extend(self.config.keys.iter().map(|key| (key.to_string(), believed.accepted.seen)));
                 self.keep(&StoredDocument { text, seen }).await;
                 Ok((believed, None))
             }
@@ -266,13 +266,13 @@ impl CatalogueProvider {
             Ok(value) => self
                 .options
                 .manifests
-                .set_manifest(&key_of(&self.spec.namespace), &value)
+                .set_manifest(&key_of(&self.config.namespace), &value)
                 .await
                 .map_err(|error| error.to_string()),
             Err(error) => Err(error.to_string()),
         };
         if let Err(error) = stored {
-            tracing::warn!(catalogue = self.spec.namespace, "the catalogue was not kept: {error}");
+            tracing::warn!(catalogue = self.config.namespace, "the catalogue was not kept: {error}");
         }
     }
 
@@ -283,9 +283,9 @@ impl CatalogueProvider {
             DocumentTools::Of(verified) => verified,
         };
         let grants = Grants {
-            secrets: self.spec.secrets.clone(),
-            address: self.spec.address_policy(),
-            insecure_loopback: self.spec.insecure_loopback,
+            secrets: self.config.secrets.clone(),
+            address: self.config.address_policy(),
+            insecure_loopback: self.config.insecure_loopback,
             http: self.options.http.clone(),
         };
         let (made, refused) = make(&verified, &grants);
@@ -298,12 +298,12 @@ impl CatalogueProvider {
         loaded.listed.reserve(made.len());
         for tool in made {
             let name = tool.definition.id.name().to_owned();
-            if !allowed_by(&self.spec.tools_allowed, &[], &name) {
+            if !allowed_by(&self.config.tools_allowed, &[], &name) {
                 loaded.withheld.push(WithheldTool::new(name, "filtered by tools_allowed"));
-            } else if !allowed_by(&[], &self.spec.tools_denied, &name) {
+            } else if !allowed_by(&[], &self.config.tools_denied, &name) {
                 loaded.withheld.push(WithheldTool::new(name, "filtered by tools_denied"));
             } else {
-                let entry = registered(&tool, self.spec.tools.get(&name));
+                let entry = registered(&tool, self.config.tools.get(&name));
                 loaded.tools.insert(name, (entry.source_hash(), Arc::new(tool.implementation)));
                 loaded.listed.push(entry);
             }
@@ -326,7 +326,7 @@ impl CatalogueProvider {
     /// Returns how long the loaded document may be used: until the next refresh, or its expiry.
     fn fresh(&self, times: Times) -> Duration {
         let left = times.expires.saturating_sub(now());
-        self.spec.refresh.min(Duration::from_secs(left.max(1)))
+        self.config.refresh.min(Duration::from_secs(left.max(1)))
     }
 
     /// Lists it if that has not happened yet: a call of a tool that another provider of this name listed may come
@@ -351,11 +351,11 @@ impl CatalogueProvider {
 #[async_trait]
 impl Provider for CatalogueProvider {
     fn name(&self) -> &str {
-        &self.spec.namespace
+        &self.config.namespace
     }
 
     fn defined_in(&self) -> &str {
-        &self.spec.defined_in
+        &self.config.defined_in
     }
 
     fn kind(&self) -> ProviderKind {
@@ -363,7 +363,7 @@ impl Provider for CatalogueProvider {
     }
 
     async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError> {
-        let name = &self.spec.namespace;
+        let name = &self.config.namespace;
         let attempt = self.retry.attempt();
         match self.current().await {
             Ok((believed, why)) => {
@@ -392,7 +392,7 @@ impl Provider for CatalogueProvider {
     }
 
     async fn call(&self, call: ProviderCall<'_>, context: &ToolContext) -> Result<ToolOutput, ToolError> {
-        let (name, tool) = (&self.spec.namespace, call.raw_name);
+        let (name, tool) = (&self.config.namespace, call.raw_name);
         let listed = Bounds::of(context).run(self.first_list()).await;
         listed.map_err(|error| error.into_tool_error(&format!("catalogues.{name}")))?;
         let (found, expires) = {
@@ -469,7 +469,7 @@ impl Provider for CatalogueProvider {
     }
 
     fn trust(&self) -> HintTrust {
-        if self.spec.trusted { HintTrust::Trusted } else { HintTrust::Foreign }
+        if self.config.trusted { HintTrust::Trusted } else { HintTrust::Foreign }
     }
 
     fn on_change(&self, notify: ChangeNotifier) {
@@ -492,7 +492,7 @@ impl Provider for CatalogueProvider {
         match self.verify(kept.text.as_bytes(), None) {
             Ok(believed) => Some(self.load(believed)),
             Err(refusal) => {
-                tracing::warn!(catalogue = self.spec.namespace, "its stored copy is not used: {refusal}");
+                tracing::warn!(catalogue = self.config.namespace, "its stored copy is not used: {refusal}");
                 None
             }
         }
@@ -519,24 +519,24 @@ pub enum FetchError {
     TooLarge(usize),
 }
 
-/// Fetches the document of `spec`. Follows redirects, checks each like the address itself, and refuses those to
+/// Fetches the document of `config`. Follows redirects, checks each like the address itself, and refuses those to
 /// unprotected addresses.
 ///
 /// # Errors
 /// [`FetchError`].
-pub async fn fetch(client: &HttpClient, spec: &CatalogueConfig) -> Result<Vec<u8>, FetchError> {
-    if !is_secure(&spec.url, spec.insecure_loopback) {
-        return Err(FetchError::Insecure(spec.url.scheme().to_owned()));
+pub async fn fetch(client: &HttpClient, config: &CatalogueConfig) -> Result<Vec<u8>, FetchError> {
+    if !is_secure(&config.url, config.insecure_loopback) {
+        return Err(FetchError::Insecure(config.url.scheme().to_owned()));
     }
     let cancel = Cancel::new();
     let bounds = Bounds::new(&cancel, Instant::now().checked_add(TIMEOUT));
-    let response = client.send(HttpRequest::get(spec.url.clone()), bounds).await?;
-    if !is_secure(response.url(), spec.insecure_loopback) {
+    let response = client.send(HttpRequest::get(config.url.clone()), bounds).await?;
+    if !is_secure(response.url(), config.insecure_loopback) {
         return Err(FetchError::Insecure(response.public_url()));
     }
     if !response.status().is_success() {
         return Err(FetchError::Status(response.status().as_u16()));
     }
-    let body = response.read(spec.max_bytes, bounds).await?;
-    if body.cut { Err(FetchError::TooLarge(spec.max_bytes)) } else { Ok(body.bytes) }
+    let body = response.read(config.max_bytes, bounds).await?;
+    if body.cut { Err(FetchError::TooLarge(config.max_bytes)) } else { Ok(body.bytes) }
 }

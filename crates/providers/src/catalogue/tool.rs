@@ -205,16 +205,16 @@ fn rest(
     if !is_field(&filled, "parameters") && !is_field(&filled, "parameters_schema") {
         filled.insert("parameters".to_owned(), no_parameters());
     }
-    let spec: RestToolConfig = serde_json::from_value(Value::Object(filled)).map_err(|error| error.to_string())?;
-    within_bounds(&spec)?;
+    let config: RestToolConfig = serde_json::from_value(Value::Object(filled)).map_err(|error| error.to_string())?;
+    within_bounds(&config)?;
     // Compiling checks that placeholders are in path and query only, so this is the host of every call.
-    let url = Url::parse(&spec.url).map_err(|error| format!("its url is not valid: {error}"))?;
+    let url = Url::parse(&config.url).map_err(|error| format!("its url is not valid: {error}"))?;
     if !is_secure(&url, grants.insecure_loopback) {
         return Err("its url is not https".to_owned());
     }
-    let spec = RestToolConfig { written: Some(written.clone()), ..spec };
+    let config = RestToolConfig { written: Some(written.clone()), ..config };
     let options = RestOptions { address: grants.address.clone(), http: grants.http.clone(), ..RestOptions::default() };
-    let (definition, tool) = compile(id.name(), spec, &options, clients).map_err(|error| error.to_string())?;
+    let (definition, tool) = compile(id.name(), config, &options, clients).map_err(|error| error.to_string())?;
     let tool = HttpTool { settings: format!("catalogues.{}", id.namespace()).into(), ..tool };
     Ok(VerifiedTool {
         definition: ToolDefinition { id, ..definition },
@@ -223,7 +223,7 @@ fn rest(
 }
 
 /// Checks that a tool's settings are within the publisher's limits.
-fn within_bounds(spec: &RestToolConfig) -> Result<(), String> {
+fn within_bounds(config: &RestToolConfig) -> Result<(), String> {
     let size = |field: &str, value: Option<usize>, bounds: RangeInclusive<usize>| match value {
         Some(value) if !bounds.contains(&value) => {
             Err(format!("its `{field}` is {value}, and from {} to {} is open to it", bounds.start(), bounds.end()))
@@ -236,14 +236,14 @@ fn within_bounds(spec: &RestToolConfig) -> Result<(), String> {
         }
         _ => Ok(()),
     };
-    if spec.limits.retries.is_some_and(|retries| retries > MAX_RETRIES) {
+    if config.limits.retries.is_some_and(|retries| retries > MAX_RETRIES) {
         return Err(format!("its `retries` is more than {MAX_RETRIES}"));
     }
-    size("max_output", spec.limits.max_output, OUTPUT)?;
-    size("max_bytes", spec.max_bytes, RESPONSE)?;
-    time("timeout", spec.limits.timeout, MAX_TIME)?;
-    time("idle_timeout", spec.limits.idle_timeout, MAX_TIME)?;
-    time("cache", spec.cache.0, MAX_CACHE)
+    size("max_output", config.limits.max_output, OUTPUT)?;
+    size("max_bytes", config.max_bytes, RESPONSE)?;
+    time("timeout", config.limits.timeout, MAX_TIME)?;
+    time("idle_timeout", config.limits.idle_timeout, MAX_TIME)?;
+    time("cache", config.cache.0, MAX_CACHE)
 }
 
 /// Returns whether the field exists, in either spelling.
@@ -301,7 +301,7 @@ pub(super) fn registered(
 ) -> Arc<RegisteredTool> {
     let name = made.definition.id.name().to_owned();
     match shown {
-        Some(shown) => RegisteredTool::foreign_as(made.definition.clone(), name, shown),
+        Some(shown) => RegisteredTool::foreign_with_overrides(made.definition.clone(), name, shown),
         None => RegisteredTool::foreign(made.definition.clone(), name),
     }
 }

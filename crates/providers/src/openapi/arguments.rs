@@ -109,7 +109,7 @@ impl<'d> Arguments<'d> {
     pub(super) fn add_body(&mut self, body: &body::ChosenBody<'d>) -> Result<Parameter, String> {
         let mut schema = match (body.schema, body.binary) {
             (_, Binary::File) => match &body.kind {
-                PayloadKind::Bytes(Kinds::Said(range)) => file_of_range(range),
+                PayloadKind::Bytes(Kinds::Declared(range)) => file_of_range(range),
                 _ => file(None),
             },
             (Some(schema), binary) => self.schemas.convert(schema, binary)?,
@@ -500,7 +500,7 @@ impl DeclaredParameter<'_> {
 }
 
 /// Returns the pair of a query for an undeclared parameter, filled by `argument`.
-pub(super) fn unstated_pair(name: &str, argument: Parameter) -> Pair {
+pub(super) fn undeclared_pair(name: &str, argument: Parameter) -> Pair {
     Pair::Typed {
         name: name.to_owned(),
         value: JsonTemplate::Text(Template { segments: vec![Segment::Parameter(argument)] }),

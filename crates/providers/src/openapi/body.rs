@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::openapi::arguments::query_style;
 use crate::openapi::document::{Document, DocumentPart, of_text};
 use crate::openapi::schema::{Binary, only_type};
-use crate::openapi::schema_walk::{BytesPresence, StepBudget, bytes_of, combined, properties};
+use crate::openapi::schema_walk::{ContainsBytes, StepBudget, bytes_of, combined, properties};
 use crate::rest::{
     Explode, FRAMING, FieldWriting, Kinds, Need, PartContent, PartList, PartWriting, PayloadKind, Reserved, Style,
     XmlBody, XmlList, XmlNode, XmlPlace, XmlSchema, is_xml_name,
@@ -102,7 +102,7 @@ fn candidate<'d>(document: &'d Document, media: &'d str, part: DocumentPart<'d>)
     let only = resolved.and_then(|schema| only_type(schema.value));
     let is_text = resolved.is_none() || only == Some("string");
     let is_bytes = match resolved.filter(|_| !has_values(&essence) && only != Some("array")) {
-        Some(schema) => bytes_of(document, schema)?.0 == BytesPresence::Always,
+        Some(schema) => bytes_of(document, schema)?.0 == ContainsBytes::Always,
         None => false,
     };
     let mut stated = media.trim();
@@ -148,7 +148,7 @@ fn candidate<'d>(document: &'d Document, media: &'d str, part: DocumentPart<'d>)
             }
             // A concrete type of `image/*` is required, which only the caller knows.
             if essence.ends_with("/*") {
-                kinds = Kinds::Said(essence.clone());
+                kinds = Kinds::Declared(essence.clone());
             }
             (7, Kind::Bytes)
         }
@@ -313,8 +313,8 @@ fn other_members<'d>(
             schema.get("patternProperties").into_iter().flat_map(DocumentPart::members).map(|(_, member)| member);
         for member in more.chain(by_pattern).filter(|member| member.value.is_object()) {
             content = Some(match (bytes_of(document, member)?.0, content) {
-                (BytesPresence::Never, None | Some(PartContent::Value)) => PartContent::Value,
-                (BytesPresence::Always, None | Some(PartContent::File)) => PartContent::File,
+                (ContainsBytes::Never, None | Some(PartContent::Value)) => PartContent::Value,
+                (ContainsBytes::Always, None | Some(PartContent::File)) => PartContent::File,
                 _ => PartContent::FileOrValue,
             });
         }
@@ -333,20 +333,20 @@ fn writing<'d>(
     let items = property.and_then(|property| property.get("items"));
     let single = items.map(|items| document.follow(items)).transpose()?;
     let (bytes, media) =
-        property.map(|schema| bytes_of(document, schema)).transpose()?.unwrap_or((BytesPresence::Never, None));
+        property.map(|schema| bytes_of(document, schema)).transpose()?.unwrap_or((ContainsBytes::Never, None));
     let stated = encoding.and_then(|encoding| encoding.text("contentType"));
     // The first of several; a range names none.
     let stated = stated.map(|stated| stated.split(',').next().unwrap_or_default().trim());
     let content_type = stated.filter(|stated| !stated.contains('*') && !stated.is_empty()).map(str::to_owned);
     let media = property.and_then(|property| property.text("contentMediaType")).or(media);
-    let media = media.filter(|media| bytes != BytesPresence::Sometimes && !media.contains('*')).map(str::to_owned);
+    let media = media.filter(|media| bytes != ContainsBytes::Sometimes && !media.contains('*')).map(str::to_owned);
     let content_type = content_type.or(media);
     let essence = content_type.as_deref().and_then(|kind| kind.split(';').next()).unwrap_or_default();
     // The author of a part's text also writes its syntax.
     let is_text = single.or(property).and_then(|schema| only_type(schema.value)) == Some("string");
     let content = match encoding.and_then(styled) {
-        _ if bytes == BytesPresence::Always => PartContent::File,
-        _ if bytes == BytesPresence::Sometimes => PartContent::FileOrValue,
+        _ if bytes == ContainsBytes::Always => PartContent::File,
+        _ if bytes == ContainsBytes::Sometimes => PartContent::FileOrValue,
         Some((style, explode)) => {
             let style = style.ok_or_else(|| format!("the part `{name}` of its body has an unknown style"))?;
             PartContent::Styled(style, explode)

@@ -27,7 +27,7 @@ const MAX_ADDITIONAL: usize = 64;
 /// The most bytes of a description for the model; the whole is then in the tool's documentation.
 const MAX_DESCRIPTION: usize = 2_000;
 /// The most bytes of a document's summary.
-const MAX_ABOUT: usize = 400;
+const MAX_SUMMARY_BYTES: usize = 400;
 /// Safe and idempotent, with a body (draft-ietf-httpbis-safe-method-w-body).
 const QUERY: &str = "QUERY";
 const METHODS: [(&str, Method); 8] = [
@@ -137,16 +137,16 @@ impl FoundOperation<'_> {
 ///
 /// # Errors
 /// [`OpenApiError`] if it is not a document. Errors of single operations are in [`Import::refused`].
-pub fn import(spec: &OpenApiConfig, text: &str, origin: Origin) -> Result<Import, OpenApiError> {
+pub fn import(config: &OpenApiConfig, text: &str, origin: Origin) -> Result<Import, OpenApiError> {
     let document = Document::read(text, origin)?;
-    if spec.approved.is_some_and(|approved| approved != document.hash()) {
+    if config.approved.is_some_and(|approved| approved != document.hash()) {
         return Err(OpenApiError::NotApproved);
     }
-    let headers = headers(spec)?;
+    let headers = headers(config)?;
     let mut import = Import { about: about(&document), ..Import::default() };
     let mut found = Vec::new();
     let mut named = DocumentNames::default();
-    for entry in operations(&document, spec) {
+    for entry in operations(&document, config) {
         if import.operations == MAX_SHOWN {
             import.warnings.push(format!("the document has more than {MAX_SHOWN} operations; the others are left out"));
             break;
@@ -154,8 +154,8 @@ pub fn import(spec: &OpenApiConfig, text: &str, origin: Origin) -> Result<Import
         import.operations += 1;
         match entry {
             Ok(entry) => {
-                named.note(&entry, spec, &document);
-                if let Some(reason) = exclusion_reason(spec, &entry) {
+                named.note(&entry, config, &document);
+                if let Some(reason) = exclusion_reason(config, &entry) {
                     import.refused.push(RefusedOperation { operation: entry.label(), reason, is_unreadable: false });
                 } else if let Some(reason) = unreadable(&entry, import.operations) {
                     import.refused.push(RefusedOperation::unreadable(entry.label(), reason));
@@ -166,13 +166,13 @@ pub fn import(spec: &OpenApiConfig, text: &str, origin: Origin) -> Result<Import
             Err(refused) => import.refused.push(refused),
         }
     }
-    import.issues = named.unmatched(spec, &document);
-    let ids = operation::assign_ids(spec, &mut found)?;
-    let mut keyring = Keyring::new(spec, &document);
+    import.issues = named.unmatched(config, &document);
+    let ids = operation::assign_ids(config, &mut found)?;
+    let mut keyring = Keyring::new(config, &document);
     for (entry, id) in found.into_iter().zip(ids) {
         let operation = entry.label();
         let (mark, xml) = (document.budget.mark(), document.xml.mark());
-        match compile(&document, spec, &headers, &mut keyring, entry, id) {
+        match compile(&document, config, &headers, &mut keyring, entry, id) {
             Ok(tool) => import.tools.push(tool),
             Err(reason) => {
                 document.budget.rewind(mark);
@@ -185,7 +185,7 @@ pub fn import(spec: &OpenApiConfig, text: &str, origin: Origin) -> Result<Import
     Ok(import)
 }
 
-fn headers(spec: &OpenApiConfig) -> Result<Vec<(HeaderName, String)>, OpenApiError> {
+fn headers(config: &OpenApiConfig) -> Result<Vec<(HeaderName, String)>, OpenApiError> {
     let header = |(name, value): (&String, &String)| {
         let setting = |reason: String| OpenApiError::Setting { field: format!("headers.{name}"), reason };
         let header = header_name(name).map_err(setting)?;
@@ -194,13 +194,13 @@ fn headers(spec: &OpenApiConfig) -> Result<Vec<(HeaderName, String)>, OpenApiErr
         }
         Ok((header, value.clone()))
     };
-    spec.headers.iter().map(header).collect()
+    config.headers.iter().map(header).collect()
 }
 
 /// Returns every operation of the document, in its order.
 fn operations<'d>(
     document: &'d Document,
-    spec: &'d OpenApiConfig,
+    config: &'d OpenApiConfig,
 ) -> impl Iterator<Item = Result<FoundOperation<'d>, RefusedOperation>> {
     let paths = document.root().get("paths").into_iter().flat_map(DocumentPart::members);
     paths.filter(|(path, _)| !path.starts_with("x-")).flat_map(move |(path, written)| {
@@ -220,9 +220,9 @@ fn operations<'d>(
             }
             let stated = operation.text("operationId").filter(|id| !id.trim().is_empty());
             let key = format!("{method} {path}");
-            let own = stated.and_then(|id| spec.operations.get(id)).or_else(|| spec.operations.get(&key));
+            let own = stated.and_then(|id| config.operations.get(id)).or_else(|| config.operations.get(&key));
             let own = own.cloned().unwrap_or_default();
-            let settings = Operation { calls: own.calls.or(&spec.calls), ..own };
+            let settings = Operation { calls: own.calls.or(&config.calls), ..own };
             let name = settings.name.clone().or_else(|| stated.map(str::to_owned));
             let name = name.unwrap_or_else(|| operation::method_and_path(&method, path));
             Ok(FoundOperation { method, path, path_item: Arc::clone(&items), operation, settings, name })
@@ -292,13 +292,13 @@ fn more_operations<'d>(
 /// Returns why the operation with number `count` cannot be imported, as far as that is known at once.
 fn unreadable(entry: &FoundOperation<'_>, count: usize) -> Option<String> {
     let too_many = || format!("it comes after the first {MAX_OPERATIONS} operations of the document");
-    let unsaid = entry.operation.text(UNREADABLE).map(|reason| head(reason, MAX_DESCRIPTION));
-    unsaid.or_else(|| (count > MAX_OPERATIONS).then(too_many))
+    let undescribed = entry.operation.text(UNREADABLE).map(|reason| head(reason, MAX_DESCRIPTION));
+    undescribed.or_else(|| (count > MAX_OPERATIONS).then(too_many))
 }
 
 /// Returns why an operation is excluded, if a setting or its method does so.
-fn exclusion_reason(spec: &OpenApiConfig, entry: &FoundOperation<'_>) -> Option<String> {
-    let filter = &spec.filter;
+fn exclusion_reason(config: &OpenApiConfig, entry: &FoundOperation<'_>) -> Option<String> {
+    let filter = &config.filter;
     let id = entry.operation.text("operationId").unwrap_or(&entry.name);
     let passes =
         |list: &[String], values: &[&str]| list.is_empty() || values.iter().any(|value| allowed_by(list, &[], value));
@@ -330,13 +330,13 @@ pub(super) fn tags(operation: DocumentPart<'_>) -> Vec<&str> {
 
 fn compile<'d>(
     document: &'d Document,
-    spec: &OpenApiConfig,
+    config: &OpenApiConfig,
     headers: &[(HeaderName, String)],
     keyring: &mut Keyring<'d>,
     entry: FoundOperation<'d>,
     id: ToolId,
 ) -> Result<Imported, String> {
-    let base = security::base(spec, document, &entry.path_item, entry.operation)?;
+    let base = security::base(config, document, &entry.path_item, entry.operation)?;
     let admission = keyring.admission(entry.operation)?;
     if !base.is_vouched_for && (!admission.credentials.is_empty() || !headers.is_empty()) {
         let place = match &base.led_from {
@@ -376,11 +376,11 @@ fn compile<'d>(
     let select =
         settings.select.as_deref().map(Selection::parse).transpose().map_err(|reason| format!("select: {reason}"))?;
     let calls = settings.calls;
-    let is_kept = spec.output_schemas && select.is_none() && calls.response.is_none();
+    let is_kept = config.output_schemas && select.is_none() && calls.response.is_none();
     let schema = schema.filter(|_| is_kept);
     let reading = ResponseReading {
         format: calls.response.unwrap_or_default(),
-        max_bytes: spec.max_bytes.unwrap_or(crate::rest::MAX_BYTES).max(1),
+        max_bytes: config.max_bytes.unwrap_or(crate::rest::MAX_BYTES).max(1),
         structured: schema.is_some(),
         select,
         stream: None,
@@ -398,7 +398,7 @@ fn compile<'d>(
     calls.limits.apply(&mut definition);
     // A setting for the whole document applies to read-only operations; a setting for one operation is explicit.
     let only_reads = settings.effects.unwrap_or(definition.effects).read_only;
-    let cache = calls.cache.or(spec.calls.cache.filter(|_| only_reads));
+    let cache = calls.cache.or(config.calls.cache.filter(|_| only_reads));
     definition.cache_ttl = cache.and_then(|cache| cache.0);
     definition.declaration = Some(declaration);
     if streams {
@@ -482,5 +482,5 @@ fn about(document: &Document) -> Option<String> {
         Some(first) => format!("{title}: {first}"),
         None => title.to_owned(),
     };
-    Some(head(&about, MAX_ABOUT))
+    Some(head(&about, MAX_SUMMARY_BYTES))
 }

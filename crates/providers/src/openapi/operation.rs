@@ -90,7 +90,7 @@ pub(super) fn compile(source: &Source<'_>) -> Result<CompiledOperation, String> 
     }
     let mut declared_body = Value::Null;
     let body = match body::chosen(source.document, source.operation, source.content_type)? {
-        Some(body) if is_senseless(source) => match body.need {
+        Some(body) if is_body_meaningless(source) => match body.need {
             Need::Required => {
                 let method = &source.method;
                 return Err(format!(
@@ -129,7 +129,7 @@ pub(super) fn compile(source: &Source<'_>) -> Result<CompiledOperation, String> 
 }
 
 /// Returns whether a body of this operation is meaningless: OpenAPI 3.0 ignores it, later versions allow it for GET.
-fn is_senseless(source: &Source<'_>) -> bool {
+fn is_body_meaningless(source: &Source<'_>) -> bool {
     match source.method {
         Method::HEAD => true,
         Method::GET => !source.document.version.has_json_schema(),
@@ -223,7 +223,7 @@ fn pair<'d>(
     let mut pair = match parameter {
         Some(parameter) => parameter.pair(arguments.add(parameter)?)?,
         // Documents sometimes omit the declaration of a parameter in the path.
-        None => arguments::unstated_pair(shown, arguments.add_shown(shown)?),
+        None => arguments::undeclared_pair(shown, arguments.add_shown(shown)?),
     };
     // Without a key it has the parameter's name.
     if let Pair::Typed { name, .. } = &mut pair
@@ -358,14 +358,17 @@ fn schema(document: &Document, response: DocumentPart<'_>) -> Option<Value> {
 ///
 /// # Errors
 /// The namespace is invalid.
-pub(super) fn assign_ids(spec: &OpenApiConfig, found: &mut [FoundOperation<'_>]) -> Result<Vec<ToolId>, OpenApiError> {
+pub(super) fn assign_ids(
+    config: &OpenApiConfig,
+    found: &mut [FoundOperation<'_>],
+) -> Result<Vec<ToolId>, OpenApiError> {
     let named: Vec<Named<'_>> =
         found.iter().map(|entry| Named { name: &entry.name, method: &entry.method, path: entry.path }).collect();
     let names = distinct(&named);
     for (entry, name) in found.iter_mut().zip(names) {
         entry.name = name;
     }
-    ids(spec, found)
+    ids(config, found)
 }
 
 /// Returns `get_repos_owner_repo` for `GET /repos/{owner}/{repo}`.
@@ -454,12 +457,12 @@ fn distinct(named: &[Named<'_>]) -> Vec<String> {
     names.into_iter().zip(named).map(numbered).collect()
 }
 
-fn ids(spec: &OpenApiConfig, found: &[FoundOperation<'_>]) -> Result<Vec<ToolId>, OpenApiError> {
+fn ids(config: &OpenApiConfig, found: &[FoundOperation<'_>]) -> Result<Vec<ToolId>, OpenApiError> {
     let mut groups: HashMap<String, Vec<usize>> = HashMap::new();
     for (index, entry) in found.iter().enumerate() {
-        let namespace = match spec.group_by {
-            GroupBy::None => spec.name.clone(),
-            GroupBy::Tag => grouped(&spec.name, tags(entry.operation).first().copied().unwrap_or_default()),
+        let namespace = match config.group_by {
+            GroupBy::None => config.name.clone(),
+            GroupBy::Tag => grouped(&config.name, tags(entry.operation).first().copied().unwrap_or_default()),
         };
         groups.entry(namespace).or_default().push(index);
     }

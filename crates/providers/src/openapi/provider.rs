@@ -41,7 +41,7 @@ const MAX_KEPT: usize = 16 << 20;
 /// document stay available, with a warning, while its address fails. Its text is stored up to 16 MiB, for use at the
 /// next start. The document is only read for a list, because large ones take long.
 pub struct OpenApiProvider {
-    spec: OpenApiConfig,
+    config: OpenApiConfig,
     options: DocumentOptions,
     client: Arc<HttpClient>,
     credential_scope: ContentHash,
@@ -86,24 +86,24 @@ pub struct FetchedDocument {
 
 impl fmt::Debug for OpenApiProvider {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OpenApiProvider").field("name", &self.spec.name).finish_non_exhaustive()
+        f.debug_struct("OpenApiProvider").field("name", &self.config.name).finish_non_exhaustive()
     }
 }
 
 impl OpenApiProvider {
     /// Creates a provider that stores nothing. Reads nothing yet.
     #[must_use]
-    pub fn new(spec: OpenApiConfig, http: HttpOptions) -> Arc<Self> {
-        Self::with(spec, DocumentOptions { manifests: Arc::new(NoStore), events: Arc::new(NoEvents), http })
+    pub fn new(config: OpenApiConfig, http: HttpOptions) -> Arc<Self> {
+        Self::with(config, DocumentOptions { manifests: Arc::new(NoStore), events: Arc::new(NoEvents), http })
     }
 
     /// Creates a provider. Reads nothing yet.
     #[must_use]
-    pub fn with(spec: OpenApiConfig, options: DocumentOptions) -> Arc<Self> {
-        let client = Arc::new(HttpClient::new(spec.address.clone(), options.http.clone()));
-        let credential_scope = credential_scope(&spec);
+    pub fn with(config: OpenApiConfig, options: DocumentOptions) -> Arc<Self> {
+        let client = Arc::new(HttpClient::new(config.address.clone(), options.http.clone()));
+        let credential_scope = credential_scope(&config);
         Arc::new(Self {
-            spec,
+            config,
             options,
             client,
             credential_scope,
@@ -131,7 +131,7 @@ impl OpenApiProvider {
             }
             Err(error) => error,
         };
-        let Origin::Url(address) = &self.spec.document else { return Err(error) };
+        let Origin::Url(address) = &self.config.document else { return Err(error) };
         let last = match self.listed() {
             Some(listed) => ListBasis::Listed(listed),
             None => match self.kept(address).await {
@@ -149,18 +149,18 @@ impl OpenApiProvider {
     }
 
     async fn fetched(&self) -> Result<(Import, FetchedDocument), OpenApiError> {
-        let fetched = text(&self.spec, &self.client).await?;
+        let fetched = text(&self.config, &self.client).await?;
         let import = self.read(fetched.clone()).await?;
         Ok((import, fetched))
     }
 
     async fn read(&self, fetched: FetchedDocument) -> Result<Import, OpenApiError> {
-        let spec = self.spec.clone();
+        let config = self.config.clone();
         let alone = Arc::clone(&self.reading).lock_owned().await;
         // Importing a large document would block other tasks.
         let read = tokio::task::spawn_blocking(move || {
             let _alone = alone;
-            import(&spec, &fetched.text, fetched.origin)
+            import(&config, &fetched.text, fetched.origin)
         });
         read.await.unwrap_or_else(|error| Err(OpenApiError::Syntax(format!("reading it broke off: {error}"))))
     }
@@ -168,8 +168,8 @@ impl OpenApiProvider {
     /// Returns the key of the stored document of this address. It contains more than the entry's name, because several
     /// projects share a store.
     fn key(&self, address: &Url) -> String {
-        let entry = [address.as_str(), &self.spec.defined_in].join(" ");
-        format!("openapi:{}:{}", self.spec.name, ContentHash::of_bytes(entry.trim_end().as_bytes()))
+        let entry = [address.as_str(), &self.config.defined_in].join(" ");
+        format!("openapi:{}:{}", self.config.name, ContentHash::of_bytes(entry.trim_end().as_bytes()))
     }
 
     /// Returns the stored document of that address, imported.
@@ -177,28 +177,28 @@ impl OpenApiProvider {
         let kept = match self.options.manifests.manifest(&self.key(address)).await {
             Ok(kept) => kept?,
             Err(error) => {
-                tracing::debug!(document = self.spec.name, "the kept document was not read: {error}");
+                tracing::debug!(document = self.config.name, "the kept document was not read: {error}");
                 return None;
             }
         };
         let field = |key: &str| kept.get(key).and_then(Value::as_str);
         let origin = Origin::Url(Url::parse(field("found")?).ok()?);
         let read = self.read(FetchedDocument { text: field("text")?.to_owned(), origin }).await;
-        read.inspect_err(|error| tracing::warn!("the stored copy of openapi.{} is not used: {error}", self.spec.name))
+        read.inspect_err(|error| tracing::warn!("the stored copy of openapi.{} is not used: {error}", self.config.name))
             .ok()
     }
 
     /// Stores the fetched document each time, because stored ones expire. A document that is too large also replaces an
     /// older one.
     async fn keep(&self, fetched: &FetchedDocument) {
-        let (Origin::Url(address), Origin::Url(found)) = (&self.spec.document, &fetched.origin) else { return };
+        let (Origin::Url(address), Origin::Url(found)) = (&self.config.document, &fetched.origin) else { return };
         let (key, manifests) = (self.key(address), &self.options.manifests);
         let kept = match fetched.text.len() > MAX_KEPT {
             true => manifests.remove_manifest(&key).await.map(drop),
             false => manifests.set_manifest(&key, &json!({"found": found.as_str(), "text": fetched.text})).await,
         };
         if let Err(error) = kept {
-            tracing::debug!(document = self.spec.name, "the document was not kept: {error}");
+            tracing::debug!(document = self.config.name, "the document was not kept: {error}");
         }
     }
 
@@ -210,14 +210,14 @@ impl OpenApiProvider {
                 return listed;
             }
         };
-        let settings: Arc<str> = format!("openapi.{}", self.spec.name).into();
+        let settings: Arc<str> = format!("openapi.{}", self.config.name).into();
         for warning in &import.warnings {
             tracing::warn!("{settings}: {warning}");
         }
         let mut listed = Vec::with_capacity(import.tools.len());
         let mut tools = HashMap::with_capacity(import.tools.len());
         for tool in import.tools {
-            let entry = RegisteredTool::foreign_as(tool.definition, &*tool.raw_name, &tool.overrides);
+            let entry = RegisteredTool::foreign_with_overrides(tool.definition, &*tool.raw_name, &tool.overrides);
             let made = tool.made.with(Arc::clone(&self.client), Arc::clone(&settings));
             tools.insert(tool.raw_name, (entry.source_hash(), made));
             listed.push(entry);
@@ -260,8 +260,8 @@ impl OpenApiProvider {
 ///
 /// # Errors
 /// [`OpenApiError::Unreadable`] and [`OpenApiError::Unfetchable`].
-pub async fn text(spec: &OpenApiConfig, client: &HttpClient) -> Result<FetchedDocument, OpenApiError> {
-    let url = match &spec.document {
+pub async fn text(config: &OpenApiConfig, client: &HttpClient) -> Result<FetchedDocument, OpenApiError> {
+    let url = match &config.document {
         Origin::File(path) => {
             let read = {
                 let path = path.clone();
@@ -269,7 +269,7 @@ pub async fn text(spec: &OpenApiConfig, client: &HttpClient) -> Result<FetchedDo
             };
             let read = read.unwrap_or_else(|error| Err(std::io::Error::other(error)));
             let unreadable = |error| OpenApiError::Unreadable { path: path.display().to_string(), error };
-            return Ok(FetchedDocument { text: read.map_err(unreadable)?, origin: spec.document.clone() });
+            return Ok(FetchedDocument { text: read.map_err(unreadable)?, origin: config.document.clone() });
         }
         Origin::Url(url) => url,
     };
@@ -278,7 +278,7 @@ pub async fn text(spec: &OpenApiConfig, client: &HttpClient) -> Result<FetchedDo
     let failed = |reason: String, error| OpenApiError::Unfetchable { url: shown.to_string(), reason, error };
     let mut headers = HeaderMap::new();
     headers.insert(ACCEPT, HeaderValue::from_static("application/json, application/yaml, text/yaml, */*;q=0.5"));
-    for (name, value) in &spec.document_headers {
+    for (name, value) in &config.document_headers {
         let name = HeaderName::from_bytes(name.as_bytes());
         let (Ok(name), Ok(mut value)) = (name, HeaderValue::from_bytes(value.as_bytes())) else {
             return Err(failed("a header that is configured for it cannot be sent".into(), None));
@@ -303,32 +303,32 @@ pub async fn text(spec: &OpenApiConfig, client: &HttpClient) -> Result<FetchedDo
 
 /// Returns a hash of the settings that affect calls or results but are not part of a definition: credentials, and the
 /// operator's settings for servers and responses.
-fn credential_scope(spec: &OpenApiConfig) -> ContentHash {
-    let auth = spec.auth.iter().map(|(name, auth)| match auth {
+fn credential_scope(config: &OpenApiConfig) -> ContentHash {
+    let auth = config.auth.iter().map(|(name, auth)| match auth {
         Auth::Token(token) => json!([name, token]),
         Auth::Basic { username, password } => json!([name, username, password]),
         Auth::ClientCredentials { client_id, client_secret, token_url, scopes } => {
             json!([name, client_id, client_secret, token_url, scopes])
         }
     });
-    let document = match &spec.document {
+    let document = match &config.document {
         Origin::File(path) => path.to_string_lossy(),
         Origin::Url(url) => url.as_str().into(),
     };
-    let operations = spec
+    let operations = config
         .operations
         .iter()
         .map(|(key, set)| json!([key, set.name, set.select, set.calls.response, set.content_type]));
     ContentHash::of_value(&json!([
-        spec.name,
-        spec.base_url,
-        spec.headers,
+        config.name,
+        config.base_url,
+        config.headers,
         auth.collect::<Vec<_>>(),
         document,
-        spec.server_variables,
-        spec.calls.response,
-        spec.max_bytes,
-        spec.output_schemas,
+        config.server_variables,
+        config.calls.response,
+        config.max_bytes,
+        config.output_schemas,
         operations.collect::<Vec<_>>(),
     ]))
 }
@@ -336,11 +336,11 @@ fn credential_scope(spec: &OpenApiConfig) -> ContentHash {
 #[async_trait]
 impl Provider for OpenApiProvider {
     fn name(&self) -> &str {
-        &self.spec.name
+        &self.config.name
     }
 
     fn defined_in(&self) -> &str {
-        &self.spec.defined_in
+        &self.config.defined_in
     }
 
     fn kind(&self) -> ProviderKind {
@@ -348,7 +348,7 @@ impl Provider for OpenApiProvider {
     }
 
     async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError> {
-        let (attempt, name) = (self.retry.attempt(), &self.spec.name);
+        let (attempt, name) = (self.retry.attempt(), &self.config.name);
         match self.current().await {
             Ok((current, None)) => {
                 attempt.succeeded(None);
@@ -372,7 +372,7 @@ impl Provider for OpenApiProvider {
     }
 
     async fn call(&self, call: ProviderCall<'_>, context: &ToolContext) -> Result<ToolOutput, ToolError> {
-        let name = &self.spec.name;
+        let name = &self.config.name;
         let listed = Bounds::of(context).run(self.first_list()).await;
         listed.map_err(|error| error.into_tool_error(&format!("openapi.{name}")))?;
         let tools = self.tools();
@@ -383,7 +383,7 @@ impl Provider for OpenApiProvider {
                 format!(
                     "the document of {} has changed its operation `{}` since this call was checked, so it was not run: \
                      look at the tool again, and call it as it is now",
-                    self.spec.name, call.raw_name
+                    self.config.name, call.raw_name
                 ),
             )),
             None => {
@@ -423,9 +423,9 @@ impl Provider for OpenApiProvider {
     }
 
     fn may_fill(&self, namespace: &str) -> bool {
-        let is_own = namespace == self.spec.name;
-        let rest = namespace.strip_prefix(self.spec.name.as_str());
-        is_own || (self.spec.group_by == GroupBy::Tag && rest.is_some_and(|tag| tag.starts_with('-')))
+        let is_own = namespace == self.config.name;
+        let rest = namespace.strip_prefix(self.config.name.as_str());
+        is_own || (self.config.group_by == GroupBy::Tag && rest.is_some_and(|tag| tag.starts_with('-')))
     }
 
     fn on_change(&self, notify: ChangeNotifier) {
@@ -438,7 +438,7 @@ impl Provider for OpenApiProvider {
 }
 
 /// The most names of a document that a suggestion lists.
-const SAID: usize = 8;
+const MAX_SUGGESTED_NAMES: usize = 8;
 
 /// The document's names that settings may use, collected operation by operation.
 #[derive(Default)]
@@ -456,26 +456,26 @@ pub(super) struct DocumentNames {
 }
 
 impl DocumentNames {
-    pub(super) fn note(&mut self, found: &FoundOperation<'_>, spec: &OpenApiConfig, document: &Document) {
+    pub(super) fn note(&mut self, found: &FoundOperation<'_>, config: &OpenApiConfig, document: &Document) {
         self.tags.extend(tags(found.operation).into_iter().map(str::to_owned));
         self.methods.insert(found.method.to_string());
         self.names.extend([found.name.clone(), found.label()]);
         self.keys.extend([found.label(), format!("{} {}", found.method, found.path)]);
-        if spec.base_url.is_some() || spec.server_variables.is_empty() {
+        if config.base_url.is_some() || config.server_variables.is_empty() {
             return;
         }
         let server = security::server_of(document, &found.path_item, found.operation);
         for (name, variable) in server.into_iter().flat_map(security::variables) {
             self.variables.insert(name.to_owned());
-            let chosen = spec.server_variables.get(name);
+            let chosen = config.server_variables.get(name);
             self.wrong_values.extend(chosen.and_then(|chosen| security::wrong_value(name, chosen, variable)));
         }
     }
 
     /// Returns a sentence for each setting that matches nothing: its location, the name in it, and a suggestion.
-    pub(super) fn unmatched(&self, spec: &OpenApiConfig, document: &Document) -> Vec<String> {
+    pub(super) fn unmatched(&self, config: &OpenApiConfig, document: &Document) -> Vec<String> {
         let mut all = Vec::new();
-        let Filter { tags, methods, allowed, denied } = &spec.filter;
+        let Filter { tags, methods, allowed, denied } = &config.filter;
         for (field, patterns, what, known) in [
             ("tags", tags, "no operation of the document has such a tag", &self.tags),
             ("methods", methods, "no operation of the document has such a method", &self.methods),
@@ -486,7 +486,7 @@ impl DocumentNames {
                 all.push(format!("{field}: `{pattern}`: {what}{}", remedy(pattern, known)));
             }
         }
-        for key in spec.operations.keys().filter(|key| !self.keys.contains(*key)) {
+        for key in config.operations.keys().filter(|key| !self.keys.contains(*key)) {
             let near = nearest(key, self.keys.iter().map(String::as_str));
             let remedy =
                 near.map_or("write its operationId, or `GET /path`".into(), |near| format!("did you mean `{near}`?"));
@@ -495,15 +495,15 @@ impl DocumentNames {
         let schemes = document.root().get("components").and_then(|components| components.get("securitySchemes"));
         let schemes = schemes.and_then(|schemes| schemes.value.as_object().map(|map| map.keys().cloned().collect()));
         let schemes: BTreeSet<String> = schemes.unwrap_or_default();
-        for name in spec.auth.keys().filter(|name| !schemes.contains(*name)) {
+        for name in config.auth.keys().filter(|name| !schemes.contains(*name)) {
             all.push(format!(
                 "auth.{name}: the document has no security scheme of that name, so that this is sent with no call{}",
                 remedy(name, &schemes)
             ));
         }
         all.extend(self.wrong_values.iter().cloned());
-        let is_unknown = |name: &&String| spec.base_url.is_none() && !self.variables.contains(*name);
-        for name in spec.server_variables.keys().filter(is_unknown) {
+        let is_unknown = |name: &&String| config.base_url.is_none() && !self.variables.contains(*name);
+        for name in config.server_variables.keys().filter(is_unknown) {
             let remedy = remedy(name, &self.variables);
             all.push(format!("server_variables.{name}: no server of the document has such a variable{remedy}"));
         }
@@ -516,10 +516,10 @@ fn remedy(written: &str, known: &BTreeSet<String>) -> String {
     if let Some(near) = nearest(written, known.iter().map(String::as_str)) {
         return format!("; did you mean `{near}`?");
     }
-    let said: Vec<&str> = known.iter().take(SAID).map(String::as_str).collect();
-    match (said.is_empty(), known.len() > SAID) {
+    let said: Vec<&str> = known.iter().take(MAX_SUGGESTED_NAMES).map(String::as_str).collect();
+    match (said.is_empty(), known.len() > MAX_SUGGESTED_NAMES) {
         (true, _) => "; it has none: remove this".to_owned(),
-        (false, true) => format!("; it has {} and {} more", said.join(", "), known.len() - SAID),
+        (false, true) => format!("; it has {} and {} more", said.join(", "), known.len() - MAX_SUGGESTED_NAMES),
         (false, false) => format!("; it has {}", said.join(", ")),
     }
 }

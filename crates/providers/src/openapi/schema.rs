@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use serde_json::{Map, Value, json};
 
 use super::document::{Document, DocumentPart, Version, of_text, of_value};
-use super::schema_walk::{BytesPresence, applies_to_branches, bytes_of};
+use super::schema_walk::{ContainsBytes, applies_to_branches, bytes_of};
 
 /// The deepest nesting of schemas, not counting references.
 const MAX_DEPTH: usize = 64;
@@ -169,7 +169,7 @@ impl<'d> Schemas<'d> {
     }
 
     fn holds_bytes(&self, part: DocumentPart<'d>) -> Result<bool, String> {
-        Ok(bytes_of(self.document, part)?.0 != BytesPresence::Never)
+        Ok(bytes_of(self.document, part)?.0 != ContainsBytes::Never)
     }
 
     /// Returns the schema's own keywords, without referenced ones.

@@ -82,7 +82,7 @@ pub(super) fn properties<'d>(
 
 /// Whether the values of a schema are bytes. A list counts as its items, and `null` is ignored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum BytesPresence {
+pub(super) enum ContainsBytes {
     /// No value is.
     Never,
     /// Some values are.
@@ -106,13 +106,13 @@ struct SchemaFindings<'d> {
 pub(super) fn bytes_of<'d>(
     document: &'d Document,
     schema: DocumentPart<'d>,
-) -> Result<(BytesPresence, Option<&'d str>), String> {
+) -> Result<(ContainsBytes, Option<&'d str>), String> {
     let mut found = SchemaFindings::default();
     look(document, schema, &mut HashSet::new(), &mut found)?;
     let bytes = match (found.bytes, found.others) {
-        (false, _) => BytesPresence::Never,
-        (true, true) => BytesPresence::Sometimes,
-        (true, false) => BytesPresence::Always,
+        (false, _) => ContainsBytes::Never,
+        (true, true) => ContainsBytes::Sometimes,
+        (true, false) => ContainsBytes::Always,
     };
     Ok((bytes, found.media))
 }
@@ -253,7 +253,7 @@ impl<'d> Schemas<'d> {
             if own.is_some() {
                 return Ok(own);
             }
-            self.await_wholes(part, &mut waiting)?;
+            self.push_all_of(part, &mut waiting)?;
         }
         Ok(None)
     }
@@ -273,7 +273,7 @@ impl<'d> Schemas<'d> {
     }
 
     /// Adds the `allOf` schemas of a schema, the first to be taken next.
-    fn await_wholes(&self, part: DocumentPart<'d>, waiting: &mut Vec<DocumentPart<'d>>) -> Result<(), String> {
+    fn push_all_of(&self, part: DocumentPart<'d>, waiting: &mut Vec<DocumentPart<'d>>) -> Result<(), String> {
         let Some(all) = part.get("allOf") else { return Ok(()) };
         let from = waiting.len();
         self.document.budget.look(all.value.as_array().map_or(0, Vec::len))?;
@@ -301,18 +301,18 @@ impl<'d> Schemas<'d> {
             for name in self.names_required(part)? {
                 if known.insert(name)
                     && self.property(target, name, &mut HashSet::new())?.is_none()
-                    && self.is_hidden_around(name, &mut HashSet::new())?
+                    && self.is_hidden_by_enclosing(name, &mut HashSet::new())?
                 {
                     return Ok(true);
                 }
             }
-            self.await_wholes(part, &mut waiting)?;
+            self.push_all_of(part, &mut waiting)?;
         }
         Ok(false)
     }
 
     /// Returns whether a property of the enclosing schemas does not apply in this direction.
-    fn is_hidden_around(&self, name: &str, seen: &mut HashSet<*const Value>) -> Result<bool, String> {
+    fn is_hidden_by_enclosing(&self, name: &str, seen: &mut HashSet<*const Value>) -> Result<bool, String> {
         for whole in self.wholes.iter().rev() {
             if let Some(property) = self.property(*whole, name, seen)? {
                 return Ok(self.is_hidden(property));
@@ -351,7 +351,7 @@ impl<'d> Schemas<'d> {
             };
             let is_hidden = match property {
                 Some(property) => self.is_hidden(property),
-                None => self.is_hidden_around(name, &mut seen)?,
+                None => self.is_hidden_by_enclosing(name, &mut seen)?,
             };
             if !is_hidden {
                 self.document.budget.take(1 + of_text(name))?;

@@ -15,7 +15,7 @@ use crate::rest::{Credential, TokenSource};
 
 /// Builds credentials from settings, each once.
 pub(super) struct Keyring<'d> {
-    spec: &'d OpenApiConfig,
+    config: &'d OpenApiConfig,
     document: &'d Document,
     made: BTreeMap<String, Credential>,
     /// Requirements that no configured credential meets, each once.
@@ -31,8 +31,8 @@ pub(super) struct OperationAuth {
 }
 
 impl<'d> Keyring<'d> {
-    pub(super) fn new(spec: &'d OpenApiConfig, document: &'d Document) -> Self {
-        Self { spec, document, made: BTreeMap::new(), unmet: Vec::new() }
+    pub(super) fn new(config: &'d OpenApiConfig, document: &'d Document) -> Self {
+        Self { config, document, made: BTreeMap::new(), unmet: Vec::new() }
     }
 
     /// Returns warnings for the operator: unmet requirements, for which calls are sent without credentials.
@@ -62,7 +62,7 @@ impl<'d> Keyring<'d> {
                 is_optional = true;
                 continue;
             }
-            if names.iter().all(|name| self.spec.auth.contains_key(*name)) {
+            if names.iter().all(|name| self.config.auth.contains_key(*name)) {
                 match self.all(&names) {
                     Ok(admission) => return Ok(admission),
                     Err(reason) => unusable = unusable.or(Some(reason)),
@@ -114,7 +114,7 @@ impl<'d> Keyring<'d> {
     }
 
     fn make(&self, name: &str, scheme: DocumentPart<'d>) -> Result<Credential, String> {
-        let Some(auth) = self.spec.auth.get(name) else { return Err("is not configured".into()) };
+        let Some(auth) = self.config.auth.get(name) else { return Err("is not configured".into()) };
         let kind = scheme.text("type").unwrap_or_default();
         match (kind, auth) {
             ("apiKey", Auth::Token(key)) => api_key(scheme, key),
@@ -238,20 +238,20 @@ pub(super) struct Base {
 /// # Errors
 /// There is none; with the remedy.
 pub(super) fn base(
-    spec: &OpenApiConfig,
+    config: &OpenApiConfig,
     document: &Document,
     path_item: &[DocumentPart<'_>],
     operation: DocumentPart<'_>,
 ) -> Result<Base, String> {
-    if let Some(configured) = &spec.base_url {
+    if let Some(configured) = &config.base_url {
         return split(configured, String::new(), true).map_err(|reason| format!("base_url: {reason}"));
     }
     let FilledUrl { url, mut stated } = match server_of(document, path_item, operation) {
-        Some(server) => filled(server, spec)?,
+        Some(server) => filled(server, config)?,
         None => FilledUrl { url: "/".to_owned(), stated: "/".to_owned() },
     };
     // The found address, after redirects, and the configured one.
-    let (own, named) = (address(&document.origin), address(&spec.document));
+    let (own, named) = (address(&document.origin), address(&config.document));
     let absolute = match (Url::parse(&url), own) {
         (Ok(_), _) => url,
         (Err(url::ParseError::RelativeUrlWithoutBase), Some(own)) => {
@@ -320,14 +320,14 @@ struct FilledUrl {
     stated: String,
 }
 
-fn filled(server: &Value, spec: &OpenApiConfig) -> Result<FilledUrl, String> {
+fn filled(server: &Value, config: &OpenApiConfig) -> Result<FilledUrl, String> {
     let template = server.get("url").and_then(Value::as_str).unwrap_or("/");
     let (mut url, mut stated) = (String::new(), String::new());
     let mut rest = template;
     while let Some((before, after)) = rest.split_once('{') {
         let (name, after) = after.split_once('}').ok_or_else(|| format!("its server `{template}` has an open `{{`"))?;
         let variable = server.get("variables").and_then(|variables| variables.get(name));
-        let value = match (spec.server_variables.get(name), variables_of(variable, "default")) {
+        let value = match (config.server_variables.get(name), variables_of(variable, "default")) {
             (Some(chosen), _) => match wrong_value(name, chosen, variable) {
                 None => chosen.clone(),
                 Some(why) => return Err(why),
@@ -336,7 +336,7 @@ fn filled(server: &Value, spec: &OpenApiConfig) -> Result<FilledUrl, String> {
             (None, None) => return Err(format!("its server needs a value: set server_variables.{name}")),
         };
         // The operator's values do not change a pin.
-        let known = if spec.server_variables.contains_key(name) { format!("{{{name}}}") } else { value.clone() };
+        let known = if config.server_variables.contains_key(name) { format!("{{{name}}}") } else { value.clone() };
         for (text, value) in [(&mut url, &value), (&mut stated, &known)] {
             text.push_str(before);
             text.push_str(value);

@@ -18,7 +18,7 @@ use super::request::query::encode;
 use toolwright_net::{Bounds, HttpClient, HttpRequest};
 
 /// How long before its expiry a token is no longer used.
-const EARLY: Duration = Duration::from_secs(30);
+const EXPIRY_MARGIN: Duration = Duration::from_secs(30);
 /// How long a token without a stated lifetime is used.
 const UNSTATED: Duration = Duration::from_secs(300);
 /// The most bytes of a token endpoint's answer that are read.
@@ -175,7 +175,7 @@ impl TokenSource {
         value.set_sensitive(true);
         context.services.redactor.learn(vec![token.to_owned()]);
         let lifetime = answer.get("expires_in").and_then(Value::as_u64).map_or(UNSTATED, Duration::from_secs);
-        let until = asked + lifetime.saturating_sub(EARLY).min(Duration::from_secs(86_400));
+        let until = asked + lifetime.saturating_sub(EXPIRY_MARGIN).min(Duration::from_secs(86_400));
         *held = Some(CachedToken { token: value.clone(), until });
         Ok(value)
     }

@@ -20,9 +20,9 @@ pub(crate) const FRAMING: [&str; 5] = ["connection", "content-length", "te", "tr
 ///
 /// # Errors
 /// The first invalid field.
-pub(super) fn compile(spec: &RestToolConfig, schema: &Value) -> Result<RequestTemplate, FieldError> {
-    let (origin, path, mut pairs) = compile_url(&Template::compile(&spec.url, "url", schema)?)?;
-    for (name, query) in &spec.query {
+pub(super) fn compile(config: &RestToolConfig, schema: &Value) -> Result<RequestTemplate, FieldError> {
+    let (origin, path, mut pairs) = compile_url(&Template::compile(&config.url, "url", schema)?)?;
+    for (name, query) in &config.query {
         let value = JsonTemplate::compile(&query.value, &format!("query.{name}"), schema, 0)?;
         pairs.push(Pair::Typed {
             name: name.clone(),
@@ -33,17 +33,17 @@ pub(super) fn compile(spec: &RestToolConfig, schema: &Value) -> Result<RequestTe
             writing: ValueEncoding::Styled,
         });
     }
-    let headers = compile_headers(spec, schema)?;
+    let headers = compile_headers(config, schema)?;
     let content_type = headers
         .iter()
         .find(|(name, _)| name == http::header::CONTENT_TYPE)
         .and_then(|(_, template)| template.literal());
-    let body = spec.body.as_ref().filter(|body| !body.is_null());
+    let body = config.body.as_ref().filter(|body| !body.is_null());
     let body = body.map(|body| BodyTemplate::compile(body, content_type, schema)).transpose()?;
     let path = path.into_iter().map(path_parts).collect();
     let headers = headers.into_iter().map(|(name, template)| (name, HeaderPart::Text(template))).collect();
     Ok(RequestTemplate {
-        method: spec.method.into(),
+        method: config.method.into(),
         origin,
         path,
         pairs,
@@ -129,9 +129,9 @@ fn compile_pair(pair: &Template) -> Result<Pair, FieldError> {
     }
 }
 
-fn compile_headers(spec: &RestToolConfig, schema: &Value) -> Result<Vec<(HeaderName, Template)>, FieldError> {
-    let mut headers = Vec::with_capacity(spec.headers.len());
-    for (written, value) in &spec.headers {
+fn compile_headers(config: &RestToolConfig, schema: &Value) -> Result<Vec<(HeaderName, Template)>, FieldError> {
+    let mut headers = Vec::with_capacity(config.headers.len());
+    for (written, value) in &config.headers {
         let field = format!("headers.{written}");
         let name = HeaderName::from_bytes(written.as_bytes())
             .map_err(|_| FieldError::new(&field, "it is not a header's name"))?;
@@ -194,28 +194,28 @@ fn split_once(template: &Template, separator: char) -> (Template, Option<Templat
 
 /// Returns the executable part of the entry, for the contract. Uses the entry as written if known. Otherwise leaves out
 /// everything in headers, query and body that could be an expanded secret.
-pub(super) fn declaration(spec: &RestToolConfig, method: &Method) -> Value {
+pub(super) fn declaration(config: &RestToolConfig, method: &Method) -> Value {
     let mut declared = Map::new();
     declared.insert("method".into(), method.as_str().into());
-    if let Some(Value::Object(written)) = &spec.written {
+    if let Some(Value::Object(written)) = &config.written {
         for field in ["url", "headers", "query", "body"] {
             declared.extend(written.get(field).map(|value| (field.to_owned(), value.clone())));
         }
         return declared.into();
     }
-    let url = spec.url.split(['?', '#']).next().unwrap_or_default();
-    let query = spec.url.split_once('?').map(|(_, query)| placeholders(query));
+    let url = config.url.split(['?', '#']).next().unwrap_or_default();
+    let query = config.url.split_once('?').map(|(_, query)| placeholders(query));
     declared.insert("url".into(), without_userinfo(url).into());
     declared.insert("url_query".into(), query.into());
     declared.insert(
         "headers".into(),
-        spec.headers.iter().map(|(name, value)| (name.clone(), Value::from(placeholders(value)))).collect(),
+        config.headers.iter().map(|(name, value)| (name.clone(), Value::from(placeholders(value)))).collect(),
     );
     let styled = |(name, query): (&String, &super::config::QueryValue)| {
         (name.clone(), json!({"value": shape(&query.value), "style": query.style, "explode": query.explode}))
     };
-    declared.insert("query".into(), spec.query.iter().map(styled).collect());
-    declared.insert("body".into(), spec.body.as_ref().map(shape).into());
+    declared.insert("query".into(), config.query.iter().map(styled).collect());
+    declared.insert("body".into(), config.body.as_ref().map(shape).into());
     declared.into()
 }
 

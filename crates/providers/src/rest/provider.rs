@@ -84,9 +84,9 @@ impl RestProvider {
         };
         let mut clients: Vec<Arc<HttpClient>> = Vec::new();
         let mut names: HashMap<ToolId, String> = HashMap::new();
-        for (name, spec) in tools {
-            let host = host_of(&spec.url).map(str::to_owned);
-            let (definition, tool) = compile(&name, spec, options, &mut clients)?;
+        for (name, config) in tools {
+            let host = host_of(&config.url).map(str::to_owned);
+            let (definition, tool) = compile(&name, config, options, &mut clients)?;
             if let Some(first) = names.insert(definition.id.clone(), name.clone()) {
                 return Err(RestError::Collision { first, second: name, id: definition.id.to_string() });
             }
@@ -150,9 +150,9 @@ impl Provider for RestProvider {
 
 /// Returns a hash of everything in the entries that may contain a secret.
 fn credential_scope(tools: &[(String, RestToolConfig)]) -> ContentHash {
-    let part = |(name, spec): &(String, RestToolConfig)| {
-        let query: Vec<_> = spec.query.iter().map(|(name, query)| (name, &query.value)).collect();
-        json!([name, spec.url, spec.headers, query, spec.body])
+    let part = |(name, config): &(String, RestToolConfig)| {
+        let query: Vec<_> = config.query.iter().map(|(name, query)| (name, &query.value)).collect();
+        json!([name, config.url, config.headers, query, config.body])
     };
     ContentHash::of_value(&tools.iter().map(part).collect())
 }
@@ -163,23 +163,23 @@ fn credential_scope(tools: &[(String, RestToolConfig)]) -> ContentHash {
 /// The error in it.
 pub(crate) fn compile(
     name: &str,
-    spec: RestToolConfig,
+    config: RestToolConfig,
     options: &RestOptions,
     clients: &mut Vec<Arc<HttpClient>>,
 ) -> Result<(ToolDefinition, HttpTool), RestError> {
     let registration = |error: RegistrationError| RestError::Registration { tool: name.to_owned(), error };
     let id = tool_id(name)?;
-    let Some(schema) = &spec.parameters else {
+    let Some(schema) = &config.parameters else {
         return Err(registration(RegistrationError::MissingSchema(id)));
     };
-    let request = entry::compile(&spec, schema).map_err(|complaint| complaint.of_tool(name))?;
+    let request = entry::compile(&config, schema).map_err(|complaint| complaint.of_tool(name))?;
     let policy = AddressPolicy {
-        allow_private: spec.allow_private.unwrap_or(options.address.allow_private),
-        allowed_hosts: spec.allowed_hosts.clone().unwrap_or_else(|| options.address.allowed_hosts.clone()),
+        allow_private: config.allow_private.unwrap_or(options.address.allow_private),
+        allowed_hosts: config.allowed_hosts.clone().unwrap_or_else(|| options.address.allowed_hosts.clone()),
     };
-    let select = spec.select.as_deref().map(Selection::parse).transpose();
+    let select = config.select.as_deref().map(Selection::parse).transpose();
     let select = select.map_err(|reason| FieldError::new("select", reason).of_tool(name))?;
-    let stream = spec.stream.as_ref().map(|stream| {
+    let stream = config.stream.as_ref().map(|stream| {
         let parse = |(field, path): (&str, &Option<String>)| {
             let path = path.as_deref().map(Selection::parse).transpose();
             path.map_err(|reason| FieldError::new(field, reason).of_tool(name))
@@ -190,13 +190,13 @@ pub(crate) fn compile(
         })
     });
     let stream = stream.transpose()?;
-    without_effect(&spec).map_err(|(field, reason)| FieldError::new(field, reason).of_tool(name))?;
+    without_effect(&config).map_err(|(field, reason)| FieldError::new(field, reason).of_tool(name))?;
     let client = client_of(policy, options, clients);
     let tool = HttpTool {
         reading: ResponseReading {
-            format: spec.response,
-            max_bytes: spec.max_bytes.unwrap_or(options.max_bytes).max(1),
-            structured: spec.output_schema.is_some(),
+            format: config.response,
+            max_bytes: config.max_bytes.unwrap_or(options.max_bytes).max(1),
+            structured: config.output_schema.is_some(),
             select,
             stream,
         },
@@ -205,7 +205,7 @@ pub(crate) fn compile(
         request,
         credentials: Vec::new(),
     };
-    Ok((definition(id, spec, &tool.request.method), tool))
+    Ok((definition(id, config, &tool.request.method), tool))
 }
 
 /// Returns the client of that policy, which is created at first use.
@@ -222,15 +222,15 @@ fn client_of(policy: AddressPolicy, options: &RestOptions, clients: &mut Vec<Arc
 ///
 /// # Errors
 /// The setting, and the reason.
-fn without_effect(spec: &RestToolConfig) -> Result<(), (&'static str, &'static str)> {
-    match spec.response {
-        ResponseFormat::Text if spec.select.is_some() => {
+fn without_effect(config: &RestToolConfig) -> Result<(), (&'static str, &'static str)> {
+    match config.response {
+        ResponseFormat::Text if config.select.is_some() => {
             Err(("select", "it has no effect on a response that is read as text: set `response: json`"))
         }
-        ResponseFormat::Text | ResponseFormat::Json if spec.stream.is_some() => {
+        ResponseFormat::Text | ResponseFormat::Json if config.stream.is_some() => {
             Err(("stream", "it has no effect on a response that is no stream: set `response: json_lines` or `events`"))
         }
-        ResponseFormat::Text if spec.output_schema.is_some() => {
+        ResponseFormat::Text if config.output_schema.is_some() => {
             Err(("output_schema", "a response that is read as text has no structured value: set `response: json`"))
         }
         _ => Ok(()),
@@ -251,25 +251,25 @@ fn tool_id(name: &str) -> Result<ToolId, RestError> {
     id.map_err(|error| RestError::Field { tool: name.to_owned(), field: "name".into(), reason: error.to_string() })
 }
 
-fn definition(id: ToolId, spec: RestToolConfig, method: &Method) -> ToolDefinition {
-    let declaration = declaration(&spec, method);
-    let mut definition = ToolDefinition::new(id, spec.description, spec.parameters);
-    definition.title = spec.title;
-    definition.output_schema = spec.output_schema;
-    definition.effects = spec.effects.unwrap_or(if method.is_safe() { Effects::FETCH } else { Effects::UNKNOWN });
-    definition.tags = spec.tags;
-    definition.aliases = spec.aliases;
-    definition.allowed_roles = spec.allowed_roles;
-    definition.examples = spec.examples;
-    definition.safe = spec.safe;
-    definition.strict = spec.strict;
-    definition.concurrency = spec.concurrency;
-    spec.guidance.apply(&mut definition);
-    definition.body_argument = spec.body_argument;
-    spec.limits.apply(&mut definition);
-    definition.cache_ttl = spec.cache.0;
+fn definition(id: ToolId, config: RestToolConfig, method: &Method) -> ToolDefinition {
+    let declaration = declaration(&config, method);
+    let mut definition = ToolDefinition::new(id, config.description, config.parameters);
+    definition.title = config.title;
+    definition.output_schema = config.output_schema;
+    definition.effects = config.effects.unwrap_or(if method.is_safe() { Effects::FETCH } else { Effects::UNKNOWN });
+    definition.tags = config.tags;
+    definition.aliases = config.aliases;
+    definition.allowed_roles = config.allowed_roles;
+    definition.examples = config.examples;
+    definition.safe = config.safe;
+    definition.strict = config.strict;
+    definition.concurrency = config.concurrency;
+    config.guidance.apply(&mut definition);
+    definition.body_argument = config.body_argument;
+    config.limits.apply(&mut definition);
+    definition.cache_ttl = config.cache.0;
     definition.declaration = Some(declaration);
-    if matches!(spec.response, ResponseFormat::Events | ResponseFormat::JsonLines) {
+    if matches!(config.response, ResponseFormat::Events | ResponseFormat::JsonLines) {
         definition.capabilities.insert("streaming".into(), Value::Bool(true));
     }
     definition

@@ -37,13 +37,13 @@ impl Publisher {
         self.site.put(text);
     }
 
-    fn spec(&self) -> CatalogueConfig {
+    fn config(&self) -> CatalogueConfig {
         let url = self.site.server.url("/catalogue.json").parse().expect("url");
         CatalogueConfig { insecure_loopback: true, ..CatalogueConfig::new("acme", url, vec![self.key.public()]) }
     }
 
-    fn provider(&self, spec: CatalogueConfig) -> Arc<CatalogueProvider> {
-        CatalogueProvider::new(spec, self.site.deps())
+    fn provider(&self, config: CatalogueConfig) -> Arc<CatalogueProvider> {
+        CatalogueProvider::new(config, self.site.deps())
     }
 
     fn rest(&self, name: &str, more: Value) -> Value {
@@ -109,8 +109,8 @@ async fn signed_tools_run_within_their_grants() {
             template("twice"),
         ]),
     ));
-    let spec = CatalogueConfig { secrets: [("ACME_KEY".into(), "s3cret".into())].into(), ..publisher.spec() };
-    let provider = publisher.provider(spec);
+    let config = CatalogueConfig { secrets: [("ACME_KEY".into(), "s3cret".into())].into(), ..publisher.config() };
+    let provider = publisher.provider(config);
     let tools = provider.list().await.expect("listed");
     // An address inside is refused when it is dialled, as for every REST tool.
     assert_eq!(names(&tools), ["acme:status@1.0.0", "acme:greet@1.0.0", "acme:inside@1.0.0", "acme:title@1.0.0"]);
@@ -152,7 +152,7 @@ async fn signed_tools_run_within_their_grants() {
 #[tokio::test]
 async fn unverified_documents_leave_the_last_good_one() {
     let publisher = Publisher::start().await;
-    let provider = publisher.provider(publisher.spec());
+    let provider = publisher.provider(publisher.config());
     publisher.put(Some(publisher.document(1, json!([template("a")])).to_string()));
     let error = provider.list().await.expect_err("unsigned").to_string();
     assert!(error.contains("it is not signed"), "{error}");
@@ -188,17 +188,17 @@ async fn unverified_documents_leave_the_last_good_one() {
         assert!(call(&provider, &tools, "greet", json!({})).await.is_ok());
     }
     // Another process has it at once, unless the key is not believed any more.
-    let again = publisher.provider(publisher.spec());
+    let again = publisher.provider(publisher.config());
     assert_eq!(again.cached().await.map(|tools| tools.len()), Some(1));
     let other = SigningKey::read(SigningKey::generate().expect("key").as_bytes()).expect("read");
-    let distrusted = publisher.provider(CatalogueConfig { keys: vec![other.public()], ..publisher.spec() });
+    let distrusted = publisher.provider(CatalogueConfig { keys: vec![other.public()], ..publisher.config() });
     assert!(distrusted.cached().await.is_none() && distrusted.list().await.is_err());
 }
 
 #[tokio::test]
 async fn documents_are_verified_once_and_expire() {
     let publisher = Publisher::start().await;
-    let provider = publisher.provider(publisher.spec());
+    let provider = publisher.provider(publisher.config());
     let serials = |tools: &[Arc<RegisteredTool>]| tools.iter().map(|tool| tool.serial()).collect::<Vec<_>>();
     publisher.publish(&publisher.document(1, json!([template("a")])));
     let first = serials(&provider.list().await.expect("listed"));
@@ -220,7 +220,7 @@ async fn documents_are_verified_once_and_expire() {
 #[tokio::test]
 async fn calls_do_not_run_newer_definitions() {
     let publisher = Publisher::start().await;
-    let provider = publisher.provider(publisher.spec());
+    let provider = publisher.provider(publisher.config());
     publisher.publish(&publisher.document(1, json!([template("old"), publisher.rest("status", json!({}))])));
     let old = provider.list().await.expect("listed");
     publisher.publish(&publisher.document(2, json!([template("new"), publisher.rest("status", json!({}))])));
@@ -237,16 +237,16 @@ async fn documents_come_bounded_from_public_https() {
     let publisher = Publisher::start().await;
     publisher.publish(&publisher.document(1, json!([])));
     let check = async |change: &dyn Fn(&mut CatalogueConfig), why: &str| {
-        let mut spec = publisher.spec();
-        change(&mut spec);
-        let error = publisher.provider(spec).list().await.expect_err(why).to_string();
+        let mut config = publisher.config();
+        change(&mut config);
+        let error = publisher.provider(config).list().await.expect_err(why).to_string();
         assert!(error.contains(why), "{error}");
     };
-    check(&|spec| spec.insecure_loopback = false, "fetched over https").await;
-    check(&|spec| spec.url = "http://example.com/c".parse().expect("url"), "fetched over https").await;
-    check(&|spec| spec.url = "https://10.0.0.1/c".parse().expect("url"), "could not be fetched").await;
-    check(&|spec| spec.max_bytes = 64, "larger than 64 bytes").await;
-    check(&|spec| spec.namespace = "other".into(), "for the namespace `acme`").await;
+    check(&|config| config.insecure_loopback = false, "fetched over https").await;
+    check(&|config| config.url = "http://example.com/c".parse().expect("url"), "fetched over https").await;
+    check(&|config| config.url = "https://10.0.0.1/c".parse().expect("url"), "could not be fetched").await;
+    check(&|config| config.max_bytes = 64, "larger than 64 bytes").await;
+    check(&|config| config.namespace = "other".into(), "for the namespace `acme`").await;
 }
 
 #[tokio::test]
@@ -254,13 +254,13 @@ async fn publishers_of_one_name_are_judged_separately() {
     let publisher = Publisher::start().await;
     let (first, second) = (publisher.key.public(), Publisher::start().await.key);
     publisher.publish(&publisher.document(9, json!([template("a")])));
-    publisher.provider(publisher.spec()).list().await.expect("listed");
+    publisher.provider(publisher.config()).list().await.expect("listed");
     let of_second = |version: u64| {
         let document = publisher.document(version, json!([template("b")]));
         publisher.put(Some(sign(&document, &second).expect("signed").to_string()));
     };
     of_second(1);
-    let changed = CatalogueConfig { keys: vec![second.public()], ..publisher.spec() };
+    let changed = CatalogueConfig { keys: vec![second.public()], ..publisher.config() };
     let provider = publisher.provider(changed.clone());
     assert_eq!(provider.list().await.map(|tools| tools.len()).map_err(|error| error.to_string()), Ok(1));
     of_second(3);
@@ -269,10 +269,10 @@ async fn publishers_of_one_name_are_judged_separately() {
     of_second(2);
     assert!(provider.list().await.is_ok() && matches!(provider.health(), Health::Failed { .. }), "an older one");
     publisher.publish(&publisher.document(8, json!([template("a")])));
-    let error = publisher.provider(publisher.spec()).list().await.expect_err("an older one").to_string();
+    let error = publisher.provider(publisher.config()).list().await.expect_err("an older one").to_string();
     assert!(error.contains("version 9 was accepted before") && error.contains("catalogue forget"), "{error}");
     // A key that is to take over has seen what the one before it has.
-    let both = CatalogueConfig { keys: vec![first, second.public()], ..publisher.spec() };
+    let both = CatalogueConfig { keys: vec![first, second.public()], ..publisher.config() };
     publisher.publish(&publisher.document(10, json!([template("a")])));
     publisher.provider(both).list().await.expect("newer");
     of_second(4);
@@ -285,7 +285,7 @@ async fn publishers_of_one_name_are_judged_separately() {
 async fn older_kept_documents_count_for_present_keys() {
     let publisher = Publisher::start().await;
     publisher.publish(&publisher.document(9, json!([template("a")])));
-    publisher.provider(publisher.spec()).list().await.expect("listed");
+    publisher.provider(publisher.config()).list().await.expect("listed");
     {
         let mut rows = publisher.site.kept.0.lock().expect("lock");
         let row = rows.get_mut("catalogue:acme").expect("kept");
@@ -293,7 +293,7 @@ async fn older_kept_documents_count_for_present_keys() {
         assert_eq!(alone["version"], 9);
         row["seen"] = alone;
     }
-    let provider = publisher.provider(publisher.spec());
+    let provider = publisher.provider(publisher.config());
     assert_eq!(provider.cached().await.map(|tools| tools.len()), Some(1));
     publisher.put(None);
     assert_eq!(provider.list().await.map(|tools| tools.len()).map_err(|error| error.to_string()), Ok(1));
@@ -310,7 +310,7 @@ async fn older_kept_documents_count_for_present_keys() {
 #[tokio::test]
 async fn expired_catalogues_run_nothing_and_refetch() {
     let publisher = Publisher::start().await;
-    let provider = publisher.provider(publisher.spec());
+    let provider = publisher.provider(publisher.config());
     let (asked, mut asks) = tokio::sync::mpsc::unbounded_channel();
     provider.on_change(Arc::new(move || {
         let _ = asked.send(());
@@ -338,13 +338,13 @@ async fn expired_catalogues_run_nothing_and_refetch() {
 async fn calls_before_the_first_list_run() {
     let publisher = Publisher::start().await;
     publisher.publish(&publisher.document(1, json!([template("a")])));
-    let before = publisher.provider(publisher.spec()).list().await.expect("listed");
+    let before = publisher.provider(publisher.config()).list().await.expect("listed");
     // Its settings changed: what the provider before it listed stands in the catalogue until this one has.
-    let after = publisher.provider(CatalogueConfig { trusted: true, ..publisher.spec() });
+    let after = publisher.provider(CatalogueConfig { trusted: true, ..publisher.config() });
     assert!(call(&after, &before, "greet", json!({})).await.is_ok());
     publisher.put(None);
     publisher.site.kept.0.lock().expect("lock").clear();
-    let gone = publisher.provider(publisher.spec());
+    let gone = publisher.provider(publisher.config());
     let refused = call(&gone, &before, "greet", json!({})).await.expect_err("not to be had");
     assert!(refused.message().contains("HTTP 503"), "{refused}");
 }
@@ -352,7 +352,7 @@ async fn calls_before_the_first_list_run() {
 #[tokio::test]
 async fn publishers_set_no_more_than_operators() {
     let publisher = Publisher::start().await;
-    let provider = publisher.provider(publisher.spec());
+    let provider = publisher.provider(publisher.config());
     let mut version = 0;
     let mut listed = async |more: Value| {
         version += 1;

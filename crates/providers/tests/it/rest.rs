@@ -14,7 +14,7 @@ use toolwright_providers::rest::{RestError, RestOptions, RestProvider, RestToolC
 use crate::files::workspace::Workspace;
 use crate::wire::{Names, Received, Reply, Server, options};
 
-fn spec(mut entry: Value) -> RestToolConfig {
+fn tool_config(mut entry: Value) -> RestToolConfig {
     if entry.get("description").is_none() {
         entry["description"] = json!("d");
     }
@@ -24,7 +24,7 @@ fn spec(mut entry: Value) -> RestToolConfig {
 fn build(name: &str, entry: Value) -> Result<RestProvider, RestError> {
     let address = AddressPolicy { allow_private: false, allowed_hosts: vec!["127.0.0.1".into()] };
     let options = RestOptions { address, http: options(&Names::new(&[])), ..RestOptions::default() };
-    RestProvider::new(vec![(name.to_owned(), spec(entry))], &options)
+    RestProvider::new(vec![(name.to_owned(), tool_config(entry))], &options)
 }
 
 #[expect(clippy::disallowed_methods, reason = "this is the provider's own test; there is no executor in this crate")]
@@ -325,7 +325,7 @@ async fn streams_are_passed_on_as_they_come() {
     check(|| Reply::pieces("application/x-ndjson", &["{\"t\":\"{\\\"a\\\":\"}\n"]), selected("/a"), &pieces[..1], cut)
         .await;
     // Bounded, though the peer would go on.
-    let endless = || Reply::pieces("text/event-stream", &["data: x\n\n", "data: y\n\n"]).and_hang();
+    let endless = || Reply::pieces("text/event-stream", &["data: x\n\n", "data: y\n\n"]).then_never_end();
     check(
         endless,
         json!({"max_bytes": 12}),
@@ -348,7 +348,7 @@ async fn unfinished_streams_still_give_results() {
         assert!(text.starts_with("x\ny\n[") && text.contains(note) && output.is_error == is_error, "{text}");
         assert_eq!((&output.extras["events"], &output.extras["cut"]), (&json!(2), &json!(true)));
     };
-    let endless = || Reply::pieces("text/event-stream", &["data: x\n\n", "data: y\n\n", "data: ha"]).and_hang();
+    let endless = || Reply::pieces("text/event-stream", &["data: x\n\n", "data: y\n\n", "data: ha"]).then_never_end();
     check(endless, json!({}), 1_000, false, "after 2 events: the time of the call").await;
     let broken =
         || Reply::new("200 OK", "Content-Type: text/event-stream\r\n", "data: x\n\ndata: y\n\n").and_length(99);
@@ -370,7 +370,7 @@ async fn streams_without_an_answer_fail() {
 
 /// There are servers that ask for the length of a body that there could be (411).
 #[tokio::test]
-async fn missing_bodies_are_said_to_be_empty() {
+async fn missing_bodies_are_described_as_empty() {
     for (method, expect) in
         [("POST", Some("0")), ("PUT", Some("0")), ("PATCH", Some("0")), ("GET", None), ("DELETE", None)]
     {
@@ -429,7 +429,7 @@ async fn entries_become_definitions() {
     assert_eq!(provider.warnings().len(), 1);
     assert!(provider.warnings()[0].contains("restTools.My.Tool") && provider.warnings()[0].contains("`unused`"));
 
-    let mut written = spec(entry);
+    let mut written = tool_config(entry);
     written.written =
         Some(json!({"url": "https://${HOST}/", "headers": {"Authorization": "Bearer ${KEY}"}, "timeout": "5s"}));
     let provider = RestProvider::new(vec![("t".into(), written)], &RestOptions::default()).expect("provider");
@@ -483,8 +483,9 @@ fn wrong_entries_are_found_by_name() {
         let error = build("t", entry).expect_err(&more.to_string()).to_string();
         assert!(fragments.iter().all(|fragment| error.contains(fragment)), "{more}: {error}");
     }
-    let twice =
-        ["A.b", "a_b"].map(|name| (name.to_owned(), spec(json!({"url": "https://h/", "parameters": {}})))).to_vec();
+    let twice = ["A.b", "a_b"]
+        .map(|name| (name.to_owned(), tool_config(json!({"url": "https://h/", "parameters": {}}))))
+        .to_vec();
     let error = RestProvider::new(twice, &RestOptions::default()).expect_err("collision").to_string();
     assert!(
         error.contains("restTools.a_b") && error.contains("restTools.A.b") && error.contains("rest:a_b@1.0.0"),
@@ -504,7 +505,8 @@ fn settings_without_effect_are_errors() {
     let check = |more: Value, expect: &str| {
         let mut entry = json!({"description": "d", "url": "https://x.example/", "parameters": {"type": "object"}});
         entry.as_object_mut().expect("object").extend(more.as_object().expect("object").clone());
-        let refused = RestProvider::new(vec![("t".into(), spec(entry))], &RestOptions::default()).expect_err(expect);
+        let refused =
+            RestProvider::new(vec![("t".into(), tool_config(entry))], &RestOptions::default()).expect_err(expect);
         assert!(refused.to_string().contains(expect), "{refused}");
     };
     check(json!({"response": "text", "select": "/a"}), "select");

@@ -95,7 +95,7 @@ async fn a_session_leaves_no_link_elsewhere() {
 }
 
 #[tokio::test]
-async fn a_failed_command_says_how_it_ended() {
+async fn a_failed_command_reports_its_exit() {
     let ws = Workspace::new();
     for (command, text, code) in [
         ("echo oops; exit 3", "oops\nexit code 3", json!(3)),
@@ -131,7 +131,7 @@ async fn the_deadline_of_the_call_counts_too() {
 }
 
 #[tokio::test]
-async fn silence_is_told_from_a_timeout() {
+async fn silence_is_distinguished_from_a_timeout() {
     let ws = Workspace::new();
     let seconds = unique_sleep();
     let command = json!({"command": format!("echo begun; sleep {seconds}")});
@@ -232,7 +232,7 @@ fn with_store(quota: u64) -> (Workspace, std::path::PathBuf) {
 }
 
 #[tokio::test]
-async fn long_output_goes_to_the_store_whole() {
+async fn long_output_is_stored_whole() {
     // Lines, one line without end, bytes that are no text.
     for (command, bytes, ends) in [
         ("seq 1 100000", 588_895, ["1\n2\n", "99999\n100000\n"]),
@@ -271,7 +271,7 @@ async fn failures_with_long_output_keep_exit_codes() {
 }
 
 #[tokio::test]
-async fn failing_stores_cost_the_middle() {
+async fn failing_stores_lose_the_middle_of_output() {
     for quota in [0, 100_000] {
         let (ws, _) = with_store(quota);
         let output = ws.call("shell:bash", json!({"command": "seq 1 100000"})).await.expect("runs");
@@ -364,7 +364,7 @@ async fn python_runs_in_every_profile() {
 }
 
 #[tokio::test]
-async fn keys_of_ours_are_not_inherited() {
+async fn toolwright_keys_are_not_inherited() {
     let ws = Workspace::new();
     // Variables that the test process surely has: the rule is what is tested, not the names.
     let environment = ws.ok("shell:bash", json!({"command": "env"})).await;

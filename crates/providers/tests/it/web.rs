@@ -24,7 +24,7 @@ async fn run(arguments: Value) -> Result<ToolOutput, ToolError> {
 }
 
 #[test]
-fn it_registers_as_a_reading_tool() {
+fn web_fetch_registers_as_a_read_tool() {
     let registered = RegisteredTool::own(fetch(&[]).definition()).expect("registers");
     let definition = registered.definition();
     assert_eq!((definition.id.as_str(), definition.effects), ("web:fetch@1.0.0", Effects::FETCH));
@@ -145,7 +145,7 @@ async fn failure_statuses_fail_and_redirects_show() {
 }
 
 #[tokio::test]
-async fn a_cut_is_signed() {
+async fn a_cut_text_carries_its_note() {
     let server = Server::start(|_| Reply::ok("text/plain", "0123456789")).await;
     let output = run(json!({"url": server.url("/"), "max_bytes": 4})).await.expect("fetched");
     assert_eq!(
@@ -187,7 +187,7 @@ async fn long_pages_are_read_in_parts() {
 
 #[tokio::test]
 async fn failed_fetches_name_their_remedy() {
-    let server = Server::start(|_| Reply::pieces("text/plain", &["x"]).and_hang()).await;
+    let server = Server::start(|_| Reply::pieces("text/plain", &["x"]).then_never_end()).await;
     let refused =
         fetch(&[]).run(json!({"url": server.url("/")}), &Workspace::new().context).await.expect_err("refused");
     assert!(refused.kind() == ErrorKind::NotPermitted && refused.message().contains("web.allowed_hosts"), "{refused}");
@@ -197,8 +197,8 @@ async fn failed_fetches_name_their_remedy() {
     }
     let mut context = Workspace::new().context;
     context.deadline = Some(Instant::now() + Duration::from_millis(200));
-    let late = fetch(&["127.0.0.1"]).run(json!({"url": server.url("/")}), &context).await.expect_err("hangs");
-    assert_eq!(late.kind(), ErrorKind::Timeout);
+    let timeout = fetch(&["127.0.0.1"]).run(json!({"url": server.url("/")}), &context).await.expect_err("hangs");
+    assert_eq!(timeout.kind(), ErrorKind::Timeout);
 }
 
 /// Searches with engines, each at a server of its own that answers so. Returns the answer, and what each server got.

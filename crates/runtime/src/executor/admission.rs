@@ -127,7 +127,7 @@ impl Executor {
         let judged = match judged {
             Judgement::Asks(request) if !self.asks_later(run) => {
                 match self.ask_person(call, *request, run, record).boxed().await {
-                    Err(EarlyExit::Pending(request)) if let Some(otherwise) = run.approver.otherwise() => {
+                    Err(EarlyExit::Pending(request)) if let Some(otherwise) = run.approver.fallback_approver() => {
                         (record.refused, record.approval) = (None, ApprovalAnswer::default());
                         Arc::make_mut(run).approver = otherwise;
                         if self.asks_later(run) {
@@ -194,7 +194,7 @@ impl Executor {
             arguments: shown_arguments(&call.entry, &call.arguments, redactor),
             binds_to: Some(ContentHash::of_value(&call.arguments)),
             // The effects that a third-party tool declares must not widen an `always`.
-            effects: run.policy.vouched_effects(&query),
+            effects: run.policy.effects_if_trusted(&query),
             scope,
             reason: redactor.redact(&decision.reason).into_owned(),
             tainted: call.provenance.tainted.clone(),
@@ -209,7 +209,7 @@ impl Executor {
             reaches[1] = None;
         }
         for covers in reaches.into_iter().flatten().filter(|_| standing == EarlierAnswer::Counts) {
-            let key = request.standing_key(covers);
+            let key = request.approval_key(covers);
             if approvals.is_approved(run.session.id.as_str(), &request.tool, key).await.unwrap_or(false) {
                 record.approval.word = Some("always");
                 return Ok(Judgement::Admitted(Admitted::Approved(scope)));

@@ -79,7 +79,7 @@ pub(super) struct ApprovalAnswer {
 impl CallRecord {
     /// Copies the attempts and waits of a tool that has ended.
     pub(super) fn copy_attempts(&mut self, progress: &CallProgress) {
-        (self.attempts, self.person) = (progress.attempts(), progress.person_took());
+        (self.attempts, self.person) = (progress.attempts(), progress.person_wait());
     }
 
     /// Returns the call in flight.
@@ -88,7 +88,7 @@ impl CallRecord {
     }
 
     /// Returns how long people took to answer.
-    fn person_took(&self) -> Duration {
+    fn person_wait(&self) -> Duration {
         self.approval.took + self.person
     }
 
@@ -177,7 +177,7 @@ impl Executor {
     ) {
         let services = &self.options.services;
         let whole = services.clock.now().saturating_duration_since(record.started);
-        outcome.latency = whole.saturating_sub(record.person_took());
+        outcome.latency = whole.saturating_sub(record.person_wait());
         if let Some(entry) = entry {
             name_tool(outcome, entry);
         }
@@ -190,8 +190,8 @@ impl Executor {
             let waited_ms = u64::try_from(record.waited.as_millis()).unwrap_or(u64::MAX);
             outcome.extras.insert("wait_ms".into(), waited_ms.into());
         }
-        if !record.person_took().is_zero() {
-            let person_ms = u64::try_from(record.person_took().as_millis()).unwrap_or(u64::MAX);
+        if !record.person_wait().is_zero() {
+            let person_ms = u64::try_from(record.person_wait().as_millis()).unwrap_or(u64::MAX);
             outcome.extras.insert("person_ms".into(), person_ms.into());
         }
         if run.is_plan {
@@ -227,7 +227,7 @@ impl Executor {
             status: Cow::Borrowed(status(outcome)),
             latency_us: micros(outcome.latency),
             wait_us: micros(record.waited),
-            person_us: micros(record.person_took()),
+            person_us: micros(record.person_wait()),
             attempts: record.attempts,
             cached: record.cached,
             characters_in: record.characters_in as u64,
@@ -288,7 +288,7 @@ impl Executor {
             message: outcome.error.as_ref().map(|error| redactor.redact(error.message()).into_owned()),
             latency_us: micros(outcome.latency),
             wait_us: micros(record.waited),
-            person_us: micros(record.person_took()),
+            person_us: micros(record.person_wait()),
             // The time before the tool began includes the wait for an approval.
             run_us: record
                 .ran_after
@@ -412,7 +412,7 @@ impl Executor {
         record: &CallRecord,
     ) -> Result<(), ToolError> {
         let required = self.options.defaults.ledger == LedgerMode::Required;
-        if !required && run.policy.vouched_effects(&run.query(call, CallScope::Anywhere)).read_only {
+        if !required && run.policy.effects_if_trusted(&run.query(call, CallScope::Anywhere)).read_only {
             return Ok(());
         }
         let entry = LedgerEntry {

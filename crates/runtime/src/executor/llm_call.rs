@@ -33,9 +33,9 @@ use crate::models::micros;
 
 /// A model is asked only if its window has room for this many answer tokens, or for the answer's limit if that is
 /// lower.
-const LEAST_ANSWER: u32 = 256;
+const MIN_ANSWER_TOKENS: u32 = 256;
 /// The same for the reasoning tokens of a reasoning model.
-const LEAST_THINKING: u32 = 1024;
+const MIN_THINKING_TOKENS: u32 = 1024;
 
 /// Key in the extras of a call whose result came from a later model: the models asked before it, and why they gave no
 /// result.
@@ -209,10 +209,10 @@ impl LlmCall {
             let next = next.filter(|_| !is_over);
             services.events.emit_with(|| attempt.failed(&error, next, used));
             if let Some(cause) = attempts.context.cancel.cause() {
-                return Err(ToolError::canceled(cause).with_last_words(&error));
+                return Err(ToolError::canceled(cause).with_last_message(&error));
             }
             if is_over {
-                return Err(if failures.is_empty() || !blames_the_model(&error) {
+                return Err(if failures.is_empty() || !is_model_fault(&error) {
                     error
                 } else {
                     failures.push(failure(model, error));
@@ -256,8 +256,8 @@ impl LlmCall {
         let window = card.window?;
         // Tokens that the client adds to the answer's limit are for reasoning.
         let thinking =
-            services.model.longest_answer(model, Some(1), &size.settings, 1).saturating_sub(1).min(LEAST_THINKING);
-        let least = size.max_answer.unwrap_or(LEAST_ANSWER).min(LEAST_ANSWER) + thinking;
+            services.model.longest_answer(model, Some(1), &size.settings, 1).saturating_sub(1).min(MIN_THINKING_TOKENS);
+        let least = size.max_answer.unwrap_or(MIN_ANSWER_TOKENS).min(MIN_ANSWER_TOKENS) + thinking;
         let left = card.output_room(size.input)?;
         (left < least).then(|| {
             let message = format!(
@@ -319,7 +319,7 @@ impl LlmCall {
             let effects = attempts.call.entry.definition().effects;
             !effects.read_only && !effects.idempotent
         };
-        repeats || is_past_deadline || context.cancel.is_cancelled() || !blames_the_model(error)
+        repeats || is_past_deadline || context.cancel.is_cancelled() || !is_model_fault(error)
     }
 
     fn report_fallback(&self, attempts: &Attempts, model: &str, next: Option<&str>, error: &ToolError) {
@@ -344,7 +344,7 @@ fn size_of(entry: &Entry, arguments: &Value, model: &str, mode: Option<&str>, to
 }
 
 /// Returns whether an error is about the model, and not about the call or its input.
-fn blames_the_model(error: &ToolError) -> bool {
+fn is_model_fault(error: &ToolError) -> bool {
     !matches!(error.kind(), ErrorKind::Canceled | ErrorKind::Timeout | ErrorKind::InvalidParameters)
 }
 

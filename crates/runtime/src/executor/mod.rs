@@ -50,7 +50,8 @@ pub use self::checking::CheckedCalls;
 pub use self::context::{
     CallDefaults, CallerNames, ExecutorOptions, GuardBinding, GuardConfig, GuardContext, GuardMode, GuardVerdict,
     HandoffOptions, HandoffSource, InnerTaint, InputGuard, Interceptor, InterceptorDecision, LlmOptions, ModelGuard,
-    ModelRecommender, NestedCallLimits, NestedContext, PartialsFor, PromotedTo, Promotion, RepairOptions, RunContext,
+    ModelRecommender, NestedCallLimits, NestedContext, PartialSinkFactory, PromotedTo, Promotion, RepairOptions,
+    RunContext,
 };
 pub use self::flow::EndedCall;
 pub use self::result::{BUDGET_EXCEEDED, is_denied, output_readers};
@@ -232,11 +233,11 @@ impl Executor {
         limit: Option<Duration>,
         run: &RunContext,
     ) -> Result<ModelResponse, ModelError> {
-        self.ask_hearing(model, request, limit, run, &|_| {}).await
+        self.ask_model_observed(model, request, limit, run, &|_| {}).await
     }
 
     /// Like [`Executor::ask_model`]; `on_answer` gets the answer first, to learn its secrets.
-    async fn ask_hearing(
+    async fn ask_model_observed(
         &self,
         model: &str,
         request: &ModelRequest,
@@ -293,7 +294,7 @@ fn over(error: ToolError) -> ModelError {
 /// How long an abandoned call may take to be written to the ledger.
 const LEDGER_TIME: Duration = Duration::from_secs(1);
 /// How often a closing application checks whether its calls have ended.
-const LOOK: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Calls in flight, by operation.
 #[derive(Debug, Default)]
@@ -403,7 +404,7 @@ impl InFlight {
             if left == 0 || Instant::now() >= until {
                 return left;
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -440,7 +441,7 @@ impl Executor {
             if left == 0 || Instant::now() >= until {
                 return wanted.len() - left;
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 }

@@ -319,7 +319,7 @@ impl Drop for Detached {
     fn drop(&mut self) {
         let Some(call) = self.call.take().filter(|_| self.has_begun) else { return };
         // This does not cancel a call that is becoming a job or has become one.
-        self.cancel.cancel_from_above(CancelCause::CallerGone);
+        self.cancel.cancel_as_parent(CancelCause::CallerGone);
         // Without a runtime the process is ending.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(call);

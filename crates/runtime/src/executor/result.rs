@@ -311,11 +311,11 @@ fn as_listed(value: Value, entry: &Entry) -> Value {
     let (Some(listed), Ok(Some(schema))) = (&entry.definition().output_schema, entry.tool.output_schema()) else {
         return value;
     };
-    let is_around = wrapped::is_around(listed);
-    if (wrapped::is_of_object(listed) && !is_around) || schema.is_valid(&value) {
+    let is_object_wrapper = wrapped::is_object_wrapper(listed);
+    if (wrapped::is_of_object(listed) && !is_object_wrapper) || schema.is_valid(&value) {
         return value;
     }
-    let other = if is_around { Some(wrapped::around(value.clone())) } else { wrapped::inside(&value).cloned() };
+    let other = if is_object_wrapper { Some(wrapped::around(value.clone())) } else { wrapped::inside(&value).cloned() };
     other.filter(|other| schema.is_valid(other)).unwrap_or(value)
 }
 

@@ -35,7 +35,7 @@ use crate::models::micros;
 use crate::queue::{HeldTurn, PausableSlot, PriorityQueue, SharedUse, WaitBounds, WorkspaceTurn};
 
 /// How long a job waits before it tries again to get a slot or lock.
-const AGAIN: Duration = Duration::from_secs(1);
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// How long a call that only waits for its source runs before observers with [`EventDetail::Brief`] are told of its
 /// start. Most calls end earlier.
 const REPORT_AFTER: Duration = Duration::from_millis(5);
@@ -70,7 +70,7 @@ impl Executor {
         // Only the start of a call that does nothing but wait may be reported late; other tools first report parts of
         // the call.
         let mut unreported = self.options.services.events.event_detail() == EventDetail::Brief
-            && call.entry.provider.only_waits()
+            && call.entry.provider.is_io_bound()
             && limits.allow(REPORT_AFTER);
         if !unreported {
             self.report_start(call, run, &record.op, Duration::ZERO);
@@ -169,7 +169,7 @@ fn last_word(stopped: ToolError, own: ToolError) -> ToolError {
     if own.kind() == stopped.kind() && own.cancel_cause() == stopped.cancel_cause() {
         own
     } else {
-        stopped.with_last_words(&own)
+        stopped.with_last_message(&own)
     }
 }
 
@@ -197,7 +197,7 @@ impl Executor {
                 turn => return turn,
             }
             tokio::select! {
-                () = tokio::time::sleep(AGAIN) => {}
+                () = tokio::time::sleep(RETRY_PAUSE) => {}
                 cause = run.cancel.cancelled() => return Err(ToolError::canceled(cause)),
             }
         }
@@ -372,7 +372,7 @@ impl Attempts {
                     tracing::debug!(tool = %self.call.entry.id(), "attempt {} failed: {error}", failed + 1);
                     tokio::select! {
                         cause = self.context.cancel.cancelled() => {
-                            return Err(ToolError::canceled(cause).with_last_words(&error));
+                            return Err(ToolError::canceled(cause).with_last_message(&error));
                         }
                         () = tokio::time::sleep(pause(failed, self.seed)) => {}
                     }
@@ -439,7 +439,7 @@ impl<'e> RunningTool<'e> {
     /// Starts `work`, which runs the tool of `entry`. It is boxed because spawning copies a future twice.
     pub(super) fn start(entry: &'e Entry, work: BoxFuture<'static, ToolResult>) -> Self {
         let place =
-            if entry.provider.only_waits() { ToolFuture::Call(work) } else { ToolFuture::Task(tokio::spawn(work)) };
+            if entry.provider.is_io_bound() { ToolFuture::Call(work) } else { ToolFuture::Task(tokio::spawn(work)) };
         Self { entry, place }
     }
 

@@ -54,7 +54,7 @@ impl Executor {
         if let Some(outer) = &run.inner {
             outer.note_taint(&taint);
         }
-        Self::to_keep(call, output, &taint)
+        Self::state_write(call, output, &taint)
     }
 
     /// Returns the untrusted tools from which the output of a call derives, including those of its inner calls.
@@ -184,7 +184,7 @@ impl Executor {
 
     /// Returns the output to write to the state, before it is cut for a conversation; `None` if the call writes no
     /// path.
-    fn to_keep(call: &ValidCall, output: &ToolOutput, taint: &Taint) -> Option<StateWrite> {
+    fn state_write(call: &ValidCall, output: &ToolOutput, taint: &Taint) -> Option<StateWrite> {
         let path = state_path(call.meta.output_path.as_deref()?)?;
         let stored = output.extras.get(TOOL_OUTPUT).and_then(|note| StoredOutput::deserialize(note).ok());
         let value = if stored.is_some() { Value::Null } else { output.value() };

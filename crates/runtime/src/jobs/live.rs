@@ -74,8 +74,8 @@ impl LiveJob {
     }
 
     /// Returns whether the end of this process would lose its work: it runs, and may not be dispatched again.
-    pub(super) fn is_at_stake(&self) -> bool {
-        let rests = is_at_rest(*self.state.borrow()) || self.left.load(Ordering::Acquire);
+    pub(super) fn would_lose_work(&self) -> bool {
+        let rests = is_inactive(*self.state.borrow()) || self.left.load(Ordering::Acquire);
         self.was_dispatched() && !self.resumable && !rests
     }
 
@@ -87,7 +87,7 @@ impl LiveJob {
     /// Waits until it is over, waits for input, or was left to others.
     pub(crate) async fn wait_until_settled(&self) -> JobState {
         let mut state = self.state();
-        let rests = |state: &JobState| is_at_rest(*state) || self.left.load(Ordering::Acquire);
+        let rests = |state: &JobState| is_inactive(*state) || self.left.load(Ordering::Acquire);
         state.wait_for(rests).await.map_or(JobState::Unknown, |state| *state)
     }
 
@@ -139,7 +139,7 @@ impl LiveJob {
 }
 
 /// Returns whether a job in this state does no work.
-fn is_at_rest(state: JobState) -> bool {
+fn is_inactive(state: JobState) -> bool {
     state.is_over() || state == JobState::WaitingInput
 }
 

@@ -85,7 +85,7 @@ impl LogFiles {
     }
 
     /// Calls `tell` for each line, with whether it is from the beginning. Returns the number of lines.
-    fn each_line(&self, tell: &mut dyn FnMut(&str, bool)) -> io::Result<usize> {
+    fn each_line(&self, on_line: &mut dyn FnMut(&str, bool)) -> io::Result<usize> {
         let mut count = 0;
         for path in [&self.head, &self.before, &self.tail] {
             let file = match File::open(path) {
@@ -94,7 +94,7 @@ impl LogFiles {
                 Err(error) => return Err(error),
             };
             for line in BufReader::new(file).split(b'\n') {
-                tell(&String::from_utf8_lossy(&line?), *path == self.head);
+                on_line(&String::from_utf8_lossy(&line?), *path == self.head);
                 count += 1;
             }
         }
@@ -171,7 +171,7 @@ impl PartialSink for JobLog {
         }
     }
 
-    fn takes_unredacted(&self) -> bool {
+    fn accepts_unredacted(&self) -> bool {
         true
     }
 }
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn logs_go_with_jobs_or_over_the_quota() {
+    fn logs_are_deleted_with_jobs_or_quota() {
         let dir = tempfile::tempdir().expect("dir");
         for (n, name) in ["gone.log", "old.log", "old.tail-1", "new.log", "live.log", "else.txt"].iter().enumerate() {
             let path = dir.path().join(name);

@@ -123,7 +123,7 @@ impl JobManager {
     /// repeat, or that wait for input.
     pub async fn wait_until_safe_to_exit(&self) {
         loop {
-            let at_stake = self.live().values().find(|job| job.is_at_stake()).cloned();
+            let at_stake = self.live().values().find(|job| job.would_lose_work()).cloned();
             let Some(job) = at_stake else { return };
             job.wait_until_settled().await;
         }

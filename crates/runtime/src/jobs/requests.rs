@@ -76,7 +76,7 @@ impl Jobs for JobManager {
         let job = self.get(scope, id).await?;
         match job.state {
             JobState::WaitingInput => self.ask(&job, JobRequest::Send(input)).await,
-            JobState::Running if is_agent(&job) => self.tell_agent(&job, input).await,
+            JobState::Running if is_agent(&job) => self.message_agent(&job, input).await,
             state => Err(StoreError::Refused(format!("job {id} does not wait for input: it is {state}"))),
         }
     }
@@ -104,7 +104,7 @@ fn is_agent(job: &JobRecord) -> bool {
 
 impl JobManager {
     /// Writes a message to the agent that runs as this job, which reads it before its next request.
-    async fn tell_agent(&self, job: &JobRecord, input: Value) -> Result<(), StoreError> {
+    async fn message_agent(&self, job: &JobRecord, input: Value) -> Result<(), StoreError> {
         let text = match input {
             Value::String(text) => text,
             other => other.to_string(),

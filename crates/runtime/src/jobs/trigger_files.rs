@@ -28,7 +28,7 @@ const MAX_NAMED: usize = 200;
 /// Polling interval if the system reports no changes.
 const POLL: Duration = Duration::from_secs(5);
 /// Further changes may delay a firing by up to this many times the debounce.
-const PUT_OFF: u32 = 10;
+const MAX_DEBOUNCES: u32 = 10;
 
 /// A running watch. Dropping it ends it.
 #[derive(Debug)]
@@ -78,7 +78,7 @@ async fn watch(manager: &TriggerManager, id: &str, files: Arc<Files>, debounce: 
                 Some(_) => changed.notified().await,
                 None => tokio::time::sleep(POLL).await,
             }
-            let latest = Instant::now() + debounce * PUT_OFF;
+            let latest = Instant::now() + debounce * MAX_DEBOUNCES;
             while tokio::time::timeout(debounce, changed.notified()).await.is_ok() && Instant::now() < latest {}
         }
         let now = files.scan_files().await;
@@ -93,11 +93,11 @@ async fn watch(manager: &TriggerManager, id: &str, files: Arc<Files>, debounce: 
                 0
             }
         };
-        let (now_ms, mut is_told) = (manager.clock.wall_ms(), false);
+        let (now_ms, mut was_logged) = (manager.clock.wall_ms(), false);
         let offered = loop {
             match manager.store.offer_change(id, now_ms, listed(&changes), written(&now), hops).await {
                 Ok(FiringOffer::Full) => {
-                    if !std::mem::replace(&mut is_told, true) {
+                    if !std::mem::replace(&mut was_logged, true) {
                         tracing::warn!(
                             "trigger {id}: {MAX_WAITING} firings wait, so this change waits until there is room"
                         );

@@ -22,7 +22,7 @@ use super::triggers::TriggerManager;
 /// Concurrent firings. A firing that waits for a person does not count.
 const RUNNING: usize = 8;
 /// Concurrent firings, including those that wait for a person.
-const UNDER_WAY: usize = 64;
+const MAX_CONCURRENT_FIRINGS: usize = 64;
 /// Messages of one channel that one check reads.
 const MESSAGES: usize = 64;
 /// Interval between checks for due triggers.
@@ -148,7 +148,7 @@ impl TriggerRunner {
         for trigger in &triggers {
             self.check_trigger(trigger).await?;
         }
-        let free = self.running.available_permits().min(UNDER_WAY.saturating_sub(self.under_way.len()));
+        let free = self.running.available_permits().min(MAX_CONCURRENT_FIRINGS.saturating_sub(self.under_way.len()));
         if free == 0 {
             return Ok(());
         }

@@ -27,18 +27,21 @@ pub struct AgentBudget {
     time: Option<TimeLeft>,
     /// Whether it has started agents.
     has_children: AtomicBool,
-    state: Mutex<Balance>,
+    state: Mutex<BudgetUse>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Balance {
+struct BudgetUse {
     spent: Spending,
     held: Spending,
 }
 
 impl fmt::Debug for AgentBudget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AgentBudget").field("id", &self.id).field("balance", &*self.balance()).finish_non_exhaustive()
+        f.debug_struct("AgentBudget")
+            .field("id", &self.id)
+            .field("balance", &*self.budget_use())
+            .finish_non_exhaustive()
     }
 }
 
@@ -50,7 +53,7 @@ impl AgentBudget {
     pub async fn begin(tree: Arc<dyn AgentTree>, new: NewAgent, prices: PriceTable) -> Result<Arc<Self>, TreeError> {
         let id = Arc::clone(&new.id);
         let AgentAllowance { spent, limits, time } = tree.begin_agent(new).await?;
-        let state = Mutex::new(Balance { spent, ..Balance::default() });
+        let state = Mutex::new(BudgetUse { spent, ..BudgetUse::default() });
         let has_children = AtomicBool::new(false);
         Ok(Arc::new(Self { tree, id, prices, limits, time, has_children, state }))
     }
@@ -70,7 +73,7 @@ impl AgentBudget {
         let Some(node) = nodes.iter().find(|node| &*node.id == id) else { return Ok(None) };
         let limits = nearest_limits(&nodes, id);
         let time = time_left(&nodes, Some(id), now_ms);
-        let state = Mutex::new(Balance { spent: node.spent, ..Balance::default() });
+        let state = Mutex::new(BudgetUse { spent: node.spent, ..BudgetUse::default() });
         let (id, has_children) = (Arc::clone(&node.id), AtomicBool::new(true));
         Ok(Some(Arc::new(Self { tree, id, prices, limits, time, has_children, state })))
     }
@@ -125,7 +128,7 @@ impl AgentBudget {
         }
         let mut tree = self.tree.agents_of(&self.id).await?;
         if let Some(this) = tree.iter_mut().find(|node| node.id == self.id) {
-            Balance { spent: this.spent, held: this.held } = *self.balance();
+            BudgetUse { spent: this.spent, held: this.held } = *self.budget_use();
         }
         Ok(near_limits(&tree, &self.id))
     }
@@ -139,7 +142,7 @@ impl AgentBudget {
     /// Returns its spending so far.
     #[must_use]
     pub fn spent(&self) -> Spending {
-        self.balance().spent
+        self.budget_use().spent
     }
 
     /// Reserves room for a request to `model` before it is sent.
@@ -159,7 +162,7 @@ impl AgentBudget {
         let usage = Usage { input_tokens: request.tokens() as u64, output_tokens: answer.into(), ..Usage::default() };
         let cost_usd = self.prices.of(model).map(|prices| prices.cost(usage));
         let tokens = usage.tokens();
-        let Balance { spent, held } = *self.balance();
+        let BudgetUse { spent, held } = *self.budget_use();
         // Held here first, so that concurrent requests count it. Dropping it frees it.
         let room = self.hold(model, Spending { tokens, cost_usd: cost_usd.unwrap_or_default() });
         let wanted = RequestEstimate { model, tokens, cost_usd };
@@ -171,7 +174,7 @@ impl AgentBudget {
     }
 
     fn hold(self: &Arc<Self>, model: &str, held: Spending) -> SpendingReservation {
-        self.balance().held.add(held);
+        self.budget_use().held.add(held);
         SpendingReservation { agent_budget: Arc::clone(self), model: model.to_owned(), held, used: Usage::default() }
     }
 
@@ -184,7 +187,7 @@ impl AgentBudget {
         self.tree.end_agent(&self.id, spent).await
     }
 
-    fn balance(&self) -> MutexGuard<'_, Balance> {
+    fn budget_use(&self) -> MutexGuard<'_, BudgetUse> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -234,8 +237,8 @@ impl SpendingReservation {
 impl Drop for SpendingReservation {
     fn drop(&mut self) {
         let cost = self.agent_budget.prices.of(&self.model).map(|prices| prices.cost(self.used));
-        let mut balance = self.agent_budget.balance();
-        balance.held.remove(self.held);
-        balance.spent.add(Spending { tokens: self.used.tokens(), cost_usd: cost.unwrap_or_default() });
+        let mut budget_use = self.agent_budget.budget_use();
+        budget_use.held.remove(self.held);
+        budget_use.spent.add(Spending { tokens: self.used.tokens(), cost_usd: cost.unwrap_or_default() });
     }
 }

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recording_goes_on_behind_whole_lines() {
+    fn a_recording_continues_after_the_last_whole_line() {
         let line = r#"{"type":"request","model":"p/m","request":{}}"#;
         let torn = &line[..30];
         let expect = |text: &str| Ok(format!("{text}new\n"));
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recording_keeps_within_its_bounds() {
+    fn a_recording_stays_within_its_bounds() {
         let dir = tempfile::tempdir().expect("folder");
         let path = dir.path().join("r.jsonl");
         let lines = || std::fs::read_to_string(&path).expect("file").lines().count();

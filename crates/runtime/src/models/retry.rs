@@ -135,8 +135,8 @@ impl ModelTraffic {
             queues.retain(|name, queue| Arc::strong_count(queue) > 1 || self.config.contains_key(&**name));
         }
         let name: Arc<str> = name.into();
-        let spec = set.map(|(_, queue)| queue).unwrap_or_default().into();
-        let queue = PriorityQueue::new(&*name, format!("the queue of {name}"), spec);
+        let queue_config = set.map(|(_, queue)| queue).unwrap_or_default().into();
+        let queue = PriorityQueue::new(&*name, format!("the queue of {name}"), queue_config);
         queues.insert(Arc::clone(&name), Arc::clone(&queue));
         (name, queue)
     }

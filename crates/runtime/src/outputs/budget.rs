@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_kept_is_given_back() {
+    fn dropped_reservations_return_their_room() {
         let budget = budget(1000, 0, 0);
         let first = budget.reserve(700, Compact::No).expect("room");
         assert!(budget.reserve(400, Compact::No).is_none(), "it is pending");

@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_clock_that_was_set_back_serves_nothing() {
+    async fn cached_results_expire_when_the_clock_jumps() {
         let fixture = Fixture::new(STORED, IN_MEMORY);
         let cache = fixture.open();
         cache.put(&key(1), MINUTE, &ToolOutput::text("x")).await;

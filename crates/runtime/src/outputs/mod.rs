@@ -53,7 +53,7 @@ impl OutputFiles {
 
     /// Deletes expired outputs and those beyond the quota, now and every hour until the store is dropped. Must be
     /// called within a Tokio runtime.
-    pub fn keep_swept(self: &Arc<Self>) {
+    pub fn start_sweeping(self: &Arc<Self>) {
         let store = Arc::downgrade(self);
         tokio::spawn(async move {
             while let Some(room) = store.upgrade().map(|store| Arc::clone(&store.room)) {
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_sweep_spares_what_is_being_read() {
+    async fn a_sweep_keeps_outputs_being_read() {
         let (_dir, store) = store(DEFAULT_QUOTA);
         let put = async |text: &str| store.put(&session("s"), text.as_bytes()).await.expect("put").handle;
         let (expired, held, fresh) = (put("expired").await, put("held").await, put("fresh").await);

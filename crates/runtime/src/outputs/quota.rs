@@ -13,7 +13,7 @@ use super::failed;
 /// Suffix of an output that is being written.
 const PART: &str = "~part";
 /// How long a new file without a lock is kept, because its creator may be about to lock it.
-const JUST_MADE: Duration = Duration::from_secs(60);
+const NEW_FILE_GRACE: Duration = Duration::from_secs(60);
 /// The part of the quota (one eighth) that may be stored before the directory is measured again, because other
 /// processes store there too.
 const MEASURED_FOR: u64 = 8;
@@ -28,7 +28,7 @@ pub(super) struct Quota {
     max_age: Duration,
     state: Mutex<State>,
     /// Which sessions have outputs.
-    pub(super) looked: Presence,
+    pub(super) looked: StoredSessions,
 }
 
 #[derive(Debug, Default)]
@@ -41,7 +41,7 @@ struct State {
 
 impl Quota {
     pub(super) fn new(dir: PathBuf, quota: u64, max_age: Duration) -> Self {
-        Self { dir, quota, max_age, state: Mutex::default(), looked: Presence::default() }
+        Self { dir, quota, max_age, state: Mutex::default(), looked: StoredSessions::default() }
     }
 
     pub(super) fn dir(&self) -> &Path {
@@ -103,7 +103,7 @@ impl Quota {
         crate::private_dir(&self.dir)?;
         let now = SystemTime::now();
         let before = |age: Duration| now.checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);
-        let (expired, just_made) = (before(self.max_age), before(JUST_MADE));
+        let (expired, just_made) = (before(self.max_age), before(NEW_FILE_GRACE));
         let mut files = Vec::new();
         for folder in std::fs::read_dir(&self.dir)?.flatten() {
             let Ok(entries) = std::fs::read_dir(folder.path()) else { continue };
@@ -122,7 +122,7 @@ impl Quota {
         };
         for (modified, size, path) in files {
             let goes = if is_part(&path) { modified < just_made } else { modified < expired || used > target };
-            if goes && remove_unheld(&path) {
+            if goes && remove_if_unlocked(&path) {
                 used -= size;
             }
         }
@@ -142,7 +142,7 @@ pub(super) fn part(folder: &Path, name: &str) -> PathBuf {
 }
 
 /// Deletes a file that nobody has locked, and its folder if it was the last file.
-fn remove_unheld(path: &Path) -> bool {
+fn remove_if_unlocked(path: &Path) -> bool {
     let Ok(file) = std::fs::File::open(path) else { return false };
     // On file systems without locks, age and order decide.
     if matches!(file.try_lock(), Err(std::fs::TryLockError::WouldBlock)) || std::fs::remove_file(path).is_err() {
@@ -162,16 +162,16 @@ const MAX: usize = 256;
 
 /// Recent answers.
 #[derive(Debug, Default)]
-pub(super) struct Presence(Mutex<PresenceCache>);
+pub(super) struct StoredSessions(Mutex<StoredSessionsCache>);
 
 #[derive(Debug, Default)]
-struct PresenceCache {
+struct StoredSessionsCache {
     by_session: HashMap<SessionId, (Instant, bool)>,
     /// The number of times that all answers were forgotten.
     forgotten: u64,
 }
 
-impl Presence {
+impl StoredSessions {
     /// Returns whether this session has outputs, by `look` unless there is a recent answer.
     pub(super) fn has(&self, session: &SessionId, look: impl FnOnce() -> bool) -> bool {
         let now = Instant::now();
@@ -201,7 +201,7 @@ impl Presence {
         known.forgotten += 1;
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, PresenceCache> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, StoredSessionsCache> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

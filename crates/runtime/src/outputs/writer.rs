@@ -16,7 +16,7 @@ use super::{blocking, failed, private_file};
 const BUFFER: usize = 256 * 1024;
 /// The most handles that are tried to find a free one: there are 2^40.
 const MAX_ATTEMPTS: usize = 8;
-const DOING: &str = "store an output";
+const OPERATION: &str = "store an output";
 
 /// An output in progress. It has a file once it is larger than the buffer.
 pub(super) struct Writer {
@@ -51,7 +51,7 @@ impl Writer {
     async fn flush(&mut self, end: End) -> Result<(), StoreError> {
         if self.broken {
             let lost = std::io::Error::other("an earlier part of it was not written");
-            return Err(StoreError::failed(DOING, lost));
+            return Err(StoreError::failed(OPERATION, lost));
         }
         self.broken = true;
         let (room, known) = (Arc::clone(&self.room), self.part.clone().zip(self.handle.clone()));
@@ -71,7 +71,7 @@ impl Writer {
             }
             Ok((part, handle, buffer))
         };
-        let (part, handle, buffer) = blocking(DOING, work).await?;
+        let (part, handle, buffer) = blocking(OPERATION, work).await?;
         (self.part, self.handle, self.buffer, self.broken) = (Some(part), Some(handle), buffer, false);
         Ok(())
     }
@@ -100,7 +100,7 @@ impl OutputWriter for Writer {
 
     async fn finish(mut self: Box<Self>) -> Result<StoredOutput, StoreError> {
         self.flush(End::Finished).await?;
-        let lost = || StoreError::failed(DOING, std::io::Error::other("it has no file"));
+        let lost = || StoreError::failed(OPERATION, std::io::Error::other("it has no file"));
         let handle = self.handle.take().ok_or_else(lost)?;
         let Tally { bytes, lines, .. } = self.tally;
         let (lines, tokens) = match self.media_type {
@@ -155,7 +155,7 @@ impl Part {
                     return Ok((Arc::new(Self { room, path, file, taken, kept }), handle));
                 }
                 Err(error) if error.kind() == ErrorKind::AlreadyExists && attempts.next().is_some() => {}
-                Err(error) => return Err(failed(DOING)(error)),
+                Err(error) => return Err(failed(OPERATION)(error)),
             }
         }
     }
@@ -164,11 +164,11 @@ impl Part {
         let size = bytes.len() as u64;
         self.room.take(size)?;
         self.taken.fetch_add(size, Ordering::Relaxed);
-        (&self.file).write_all(bytes).map_err(failed(DOING))
+        (&self.file).write_all(bytes).map_err(failed(OPERATION))
     }
 
     fn keep(&self, path: &Path) -> Result<(), StoreError> {
-        std::fs::rename(&self.path, path).map_err(failed(DOING))?;
+        std::fs::rename(&self.path, path).map_err(failed(OPERATION))?;
         self.kept.store(true, Ordering::Relaxed);
         // A child process that is just starting has the file open until it executes its program. Without the unlock,
         // readers would think that the output is being deleted.

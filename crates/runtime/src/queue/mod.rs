@@ -127,13 +127,13 @@ impl Default for Queues {
 impl Queues {
     /// Creates the configured queues. The settings of one called `default` apply to providers without a queue.
     #[must_use]
-    pub fn new(mut specs: BTreeMap<String, QueueConfig>) -> Self {
-        let default = specs.entry(DEFAULT_QUEUE.to_owned()).or_default().clone();
-        let queue = |(name, spec): (String, QueueConfig)| {
-            let queue = PriorityQueue::new(&*name, format!("queue `{name}`"), spec);
+    pub fn new(mut configs: BTreeMap<String, QueueConfig>) -> Self {
+        let default = configs.entry(DEFAULT_QUEUE.to_owned()).or_default().clone();
+        let queue = |(name, config): (String, QueueConfig)| {
+            let queue = PriorityQueue::new(&*name, format!("queue `{name}`"), config);
             (name, queue)
         };
-        Self { named: specs.into_iter().map(queue).collect(), default, of_providers: Mutex::default() }
+        Self { named: configs.into_iter().map(queue).collect(), default, of_providers: Mutex::default() }
     }
 
     /// Checks a binding at start-up.

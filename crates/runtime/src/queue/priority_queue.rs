@@ -17,8 +17,8 @@ use super::QueueConfig;
 use super::Rate;
 
 /// For each priority, how much later a waiter counts as having arrived. A lower priority lets a higher one go first,
-/// but not one that arrives much later. See [`handicaps`].
-const HANDICAPS: [Duration; 4] =
+/// but not one that arrives much later. See [`priority_delays`].
+const PRIORITY_DELAYS: [Duration; 4] =
     [Duration::ZERO, Duration::from_secs(10), Duration::from_secs(20), Duration::from_secs(70)];
 /// The most holders that a refusal names.
 const NAMED: usize = 5;
@@ -48,18 +48,18 @@ pub(crate) struct PriorityQueue<H: QueueMember = ToolId> {
     name: String,
     /// The resource in words, like "queue `db`".
     what: String,
-    spec: QueueConfig,
+    config: QueueConfig,
     state: Mutex<State<H>>,
 }
 
 #[derive(Debug)]
 struct State<H: QueueMember> {
-    handicaps: [Duration; HANDICAPS.len()],
+    priority_delays: [Duration; PRIORITY_DELAYS.len()],
     /// The number of the next caller. Numbers are in the order of arrival.
     next: u64,
     holders: HashMap<u64, H>,
     /// Waiters by priority.
-    waiting: [BTreeMap<u64, Waiter<H>>; HANDICAPS.len()],
+    waiting: [BTreeMap<u64, Waiter<H>>; PRIORITY_DELAYS.len()],
     rate: Option<Rate>,
     /// No call starts before this time.
     paused: Option<Instant>,
@@ -68,14 +68,14 @@ struct State<H: QueueMember> {
     closed: Option<CancelCause>,
 }
 
-/// Returns the handicaps for a queue with this `wait_timeout`: those of [`HANDICAPS`], but at most a sixth of it per
+/// Returns the delays for a queue with this `wait_timeout`: those of [`PRIORITY_DELAYS`], but at most a sixth of it per
 /// step down. So the lowest priority gets its turn within half of it.
-fn handicaps(wait_timeout: Duration) -> [Duration; HANDICAPS.len()] {
+fn priority_delays(wait_timeout: Duration) -> [Duration; PRIORITY_DELAYS.len()] {
     let mut step = Duration::ZERO;
-    HANDICAPS.map(|handicap| {
+    PRIORITY_DELAYS.map(|priority_delay| {
         let most = step;
         step += wait_timeout / 6;
-        handicap.min(most)
+        priority_delay.min(most)
     })
 }
 
@@ -105,7 +105,7 @@ pub(crate) struct Slot<H: QueueMember = ToolId> {
 impl<H: QueueMember> Drop for Slot<H> {
     fn drop(&mut self) {
         self.queue.state().holders.remove(&self.number);
-        self.queue.hand_out();
+        self.queue.grant_free_slots();
     }
 }
 
@@ -128,10 +128,10 @@ enum EnterResult<H: QueueMember> {
 }
 
 impl<H: QueueMember> PriorityQueue<H> {
-    pub(crate) fn new(name: impl Into<String>, what: String, spec: QueueConfig) -> Arc<Self> {
-        let rate = spec.per_minute.map(Rate::new);
+    pub(crate) fn new(name: impl Into<String>, what: String, config: QueueConfig) -> Arc<Self> {
+        let rate = config.per_minute.map(Rate::new);
         let state = State {
-            handicaps: handicaps(spec.wait_timeout),
+            priority_delays: priority_delays(config.wait_timeout),
             next: 0,
             holders: HashMap::new(),
             waiting: std::array::from_fn(|_| BTreeMap::new()),
@@ -140,7 +140,7 @@ impl<H: QueueMember> PriorityQueue<H> {
             alarm: false,
             closed: None,
         };
-        Arc::new(Self { name: name.into(), what, spec, state: Mutex::new(state) })
+        Arc::new(Self { name: name.into(), what, config, state: Mutex::new(state) })
     }
 
     fn state(&self) -> MutexGuard<'_, State<H>> {
@@ -173,7 +173,7 @@ impl<H: QueueMember> PriorityQueue<H> {
 
     /// Returns the limits of waits here.
     pub(crate) fn bounds(&self) -> WaitBounds {
-        WaitBounds { limit: self.spec.wait_timeout, others: self.spec.max_waiting }
+        WaitBounds { limit: self.config.wait_timeout, others: self.config.max_waiting }
     }
 
     /// Like [`PriorityQueue::take_within`], with the queue's own limits.
@@ -218,7 +218,7 @@ impl<H: QueueMember> PriorityQueue<H> {
         let since = Instant::now();
         on_wait(&self.name);
         // A call of low priority may be the only waiter while the rate allows no start.
-        self.hand_out();
+        self.grant_free_slots();
         tokio::select! {
             // A slot that arrives together with the cancel is released.
             biased;
@@ -253,7 +253,7 @@ impl<H: QueueMember> PriorityQueue<H> {
             return Ok(EnterResult::At(Slot { queue: Arc::clone(self), number }));
         }
         if state.waiting.iter().map(BTreeMap::len).sum::<usize>() >= others {
-            _evicted = match state.evict_below(priority as usize) {
+            _evicted = match state.evict_lower_priority(priority as usize) {
                 Some(waiter) => waiter,
                 None => return Err(self.refusal(&state, &self.full(others))),
             };
@@ -268,7 +268,7 @@ impl<H: QueueMember> PriorityQueue<H> {
     /// # Errors
     /// The time after which to check again, if only time can change it.
     fn room(&self, state: &mut State<H>, now: Instant) -> Result<(), Option<Instant>> {
-        if state.holders.len() >= self.spec.concurrent.max(1) {
+        if state.holders.len() >= self.config.concurrent.max(1) {
             return Err(None);
         }
         if let Some(until) = state.paused.filter(|&until| until > now) {
@@ -281,7 +281,7 @@ impl<H: QueueMember> PriorityQueue<H> {
     }
 
     /// Gives free slots to the next waiters.
-    fn hand_out(self: &Arc<Self>) {
+    fn grant_free_slots(self: &Arc<Self>) {
         // Slots for waiters that have just left. Dropped after the state is unlocked, which releases them.
         let mut unclaimed = Vec::new();
         let mut state = self.state();
@@ -309,7 +309,7 @@ impl<H: QueueMember> PriorityQueue<H> {
                 tokio::time::sleep_until(until).await;
                 if let Some(queue) = queue.upgrade() {
                     queue.state().alarm = false;
-                    queue.hand_out();
+                    queue.grant_free_slots();
                 }
             });
         }
@@ -325,7 +325,7 @@ impl<H: QueueMember> PriorityQueue<H> {
         match state.closed {
             Some(cause) => ToolError::canceled(cause).retryable(),
             None => self
-                .refusal(&state, &format!("{}, and one of a higher priority came", self.full(self.spec.max_waiting))),
+                .refusal(&state, &format!("{}, and one of a higher priority came", self.full(self.config.max_waiting))),
         }
     }
 
@@ -337,7 +337,7 @@ impl<H: QueueMember> PriorityQueue<H> {
             (false, 0) => holders.join(", "),
             (false, more) => format!("{} and {more} more", holders.join(", ")),
         };
-        let rate = self.spec.per_minute.map(|limit| format!("; {limit} may start in a minute")).unwrap_or_default();
+        let rate = self.config.per_minute.map(|limit| format!("; {limit} may start in a minute")).unwrap_or_default();
         ToolError::new(ErrorKind::LimitExceeded, format!("{what}; held by {held}{rate}")).retryable()
     }
 }
@@ -351,18 +351,19 @@ impl<H: QueueMember> State<H> {
     }
 
     /// Removes the newest waiter of the lowest priority from the queue, if that is lower than `priority`.
-    fn evict_below(&mut self, priority: usize) -> Option<Waiter<H>> {
+    fn evict_lower_priority(&mut self, priority: usize) -> Option<Waiter<H>> {
         let lower = self.waiting.iter_mut().skip(priority + 1).rev();
         lower.filter_map(BTreeMap::pop_last).map(|(_, waiter)| waiter).next()
     }
 
     /// Returns the priority whose first waiter is next.
     fn next_waiter(&self) -> Option<usize> {
-        let first =
-            self.waiting.iter().zip(self.handicaps).enumerate().filter_map(|(priority, (waiting, handicap))| {
+        let first = self.waiting.iter().zip(self.priority_delays).enumerate().filter_map(
+            |(priority, (waiting, priority_delay))| {
                 let (_, waiter) = waiting.first_key_value()?;
-                Some((waiter.since + handicap, priority))
-            });
+                Some((waiter.since + priority_delay, priority))
+            },
+        );
         first.min().map(|(_, priority)| priority)
     }
 }

@@ -22,8 +22,8 @@ use super::{Priority, PriorityQueue, QueueConfig, Slot, WaitBounds};
 use crate::private_dir;
 
 /// The first pause between two checks of a file that another process has locked, and the longest.
-const FIRST_LOOK: Duration = Duration::from_millis(1);
-const LONGEST_LOOK: Duration = Duration::from_millis(32);
+const MIN_LOCK_POLL: Duration = Duration::from_millis(1);
+const MAX_LOCK_POLL: Duration = Duration::from_millis(32);
 
 /// How a call uses what calls share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -225,8 +225,8 @@ pub(crate) struct WorkspaceLock {
 
 impl WorkspaceLock {
     fn new(root: PathBuf, path: Option<PathBuf>) -> Self {
-        let spec = QueueConfig { concurrent: 1, per_minute: None, ..QueueConfig::default() };
-        let queue = PriorityQueue::new("exclusive", format!("the exclusive lock of {}", root.display()), spec);
+        let config = QueueConfig { concurrent: 1, per_minute: None, ..QueueConfig::default() };
+        let queue = PriorityQueue::new("exclusive", format!("the exclusive lock of {}", root.display()), config);
         Self { root, queue, path, files: OnceCell::new() }
     }
 
@@ -317,11 +317,11 @@ impl LockFiles {
 
     /// Waits for the lock on a file without blocking the thread. On file systems without locks, nothing is locked.
     async fn take(self: &Arc<Self>, part: LockPart, on_wait: &impl Fn(&str)) -> FileGuard {
-        let mut pause = FIRST_LOOK;
+        let mut pause = MIN_LOCK_POLL;
         while let Err(TryLockError::WouldBlock) = self.file(part).try_lock() {
             on_wait("exclusive");
             tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_LOOK);
+            pause = (pause * 2).min(MAX_LOCK_POLL);
         }
         FileGuard(Arc::clone(self), part)
     }

@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn escapes_are_read_and_places_lead_back() {
+    fn escapes_are_decoded_with_source_positions() {
         let check = |text: &str, expect: &[&str]| {
             let levels = Levels::of(text);
             let texts: Vec<&str> = levels.texts().map(|(_, text)| text).collect();

@@ -74,7 +74,7 @@ const MIN_FIGURES: usize = 6;
 
 /// Returns the values of the texts that are numbers, without signs, sorted.
 pub(super) fn numbers<'a>(texts: impl Iterator<Item = &'a str>) -> Vec<f64> {
-    let mut values: Vec<f64> = texts.filter_map(value).filter(|value| is_telling(*value)).collect();
+    let mut values: Vec<f64> = texts.filter_map(value).filter(|value| is_distinctive(*value)).collect();
     values.sort_unstable_by(f64::total_cmp);
     values.dedup();
     values
@@ -85,7 +85,7 @@ fn value(text: &str) -> Option<f64> {
     text.parse::<f64>().ok().filter(|value| is_number && value.is_finite()).map(f64::abs)
 }
 
-fn is_telling(value: f64) -> bool {
+fn is_distinctive(value: f64) -> bool {
     let figures = format!("{value:e}");
     let figures = figures.split('e').next().unwrap_or_default().bytes().filter(u8::is_ascii_digit).count();
     value >= MIN_VALUE || figures >= MIN_FIGURES
@@ -146,7 +146,7 @@ pub(super) fn whole_number(text: &str, piece: &Range<usize>) -> Range<usize> {
 }
 
 /// Returns, for each of these sorted spans of a JSON text, whether it is outside of strings.
-pub(super) fn are_bare(text: &str, spans: &[Range<usize>]) -> Vec<bool> {
+pub(super) fn are_outside_strings(text: &str, spans: &[Range<usize>]) -> Vec<bool> {
     let (mut in_string, mut escaped, mut at) = (false, false, 0);
     let is_bare = |span: &Range<usize>| {
         for byte in &text.as_bytes()[at..span.start] {
@@ -191,10 +191,10 @@ mod tests {
     }
 
     #[test]
-    fn numbers_inside_strings_are_told_from_bare_ones() {
+    fn numbers_in_strings_differ_from_bare_ones() {
         let text = r#"{"a \" 11": 22, "b": "33 \\", "c": [44]}"#;
         let spans: Vec<_> =
             ["11", "22", "33", "44"].map(|number| text.find(number).map(|at| at..at + 2).expect("there")).to_vec();
-        assert_eq!(are_bare(text, &spans), [false, true, false, true]);
+        assert_eq!(are_outside_strings(text, &spans), [false, true, false, true]);
     }
 }

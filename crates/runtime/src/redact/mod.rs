@@ -205,7 +205,7 @@ impl Redactor for SecretRedactor {
             return Cow::Borrowed(text);
         }
         let is_json = text.trim_start().starts_with(['{', '[']) && serde_json::from_str::<IgnoredAny>(text).is_ok();
-        let bare = if is_json { forms::are_bare(text, &spans) } else { Vec::new() };
+        let bare = if is_json { forms::are_outside_strings(text, &spans) } else { Vec::new() };
         let mut out = String::with_capacity(text.len());
         let mut at = 0;
         for (index, span) in spans.iter().enumerate() {
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn registered_values_never_come_out() {
+    fn registered_secrets_never_leave_the_stream() {
         let redactor = SecretRedactor::default();
         assert_eq!(redactor.redact("token abcdef"), "token abcdef");
         redactor.add(["abcdef".into(), "abcdefgh".into(), "no".into()]);
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_learnt_values_the_oldest_are_forgotten() {
+    fn the_oldest_learned_values_are_forgotten() {
         let redactor = SecretRedactor::default();
         let values: Vec<String> = (0..=MAX_LEARNT).map(|n| format!("value-{n:05}.")).collect();
         values.chunks(MAX_AT_ONCE).for_each(|some| redactor.learn(some.to_vec()));
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_with_escaped_characters_is_taken_out() {
+    fn a_secret_with_escaped_characters_is_redacted() {
         let redactor = knowing(&["tiger-4711-x", "p@ss \"wörd\"/1", "😀 smile"]);
         for (text, expect) in [
             (r#"{"pin": "\u0074iger-4711-x"}"#, r#"{"pin": "[secret]"}"#),

@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn every_prefix_is_found_where_a_secret_stands() {
+    fn possible_secret_prefixes_are_held_back() {
         for &Prefix(word, body, min, _) in PREFIXES {
             let alphabet: Vec<u8> = (0..128).filter(|&byte| body.has(byte) && byte != b'-' && byte != b'.').collect();
             let secret = format!("{word}{}", random(min.max(20), &alphabet));
@@ -480,7 +480,7 @@ mod tests {
 
     /// An algorithm of quadratic time would take half a minute or more here.
     #[test]
-    fn no_text_takes_long() {
+    fn any_text_is_scanned_quickly() {
         let check = |unit: &str, length: usize| {
             let (text, began) = (unit.repeat(length / unit.len()), Instant::now());
             spans(&text, &mut Vec::new());
@@ -544,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn ordinary_text_stays() {
+    fn ordinary_text_is_unchanged() {
         for text in [
             "The password must have eight characters; enter your password: it is kept secret.",
             "let password = read_password()?; let secret: String = env::var(\"SECRET\")?;",

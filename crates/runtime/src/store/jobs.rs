@@ -233,7 +233,7 @@ impl SqliteStore {
         };
         let attempt = u8::from(matches!(step, JobStep::Dispatched));
         let ended = matches!(step, JobStep::Ended(..)).then(now_ms);
-        let given_up = matches!(step, JobStep::Ended(..) | JobStep::Released);
+        let is_over = matches!(step, JobStep::Ended(..) | JobStep::Released);
         let changed = self
             .thread
             .run("change a job", move |db| {
@@ -243,14 +243,14 @@ impl SqliteStore {
                      ended_ms = ?5, plan = CASE WHEN ?5 IS NULL THEN plan END, owner = CASE WHEN ?6 THEN NULL ELSE owner END \
                      WHERE id = ?1 AND owner = ?7 AND ended_ms IS NULL",
                 )?
-                .execute(params![key, state.as_str(), outcome, attempt, ended, given_up, owner])
+                .execute(params![key, state.as_str(), outcome, attempt, ended, is_over, owner])
             })
             .await?;
         if changed == 0 {
             return Err(not_found(id));
         }
         if ended.is_some() {
-            self.mail_came();
+            self.wake_mail_waiters();
         }
         Ok(())
     }
@@ -450,7 +450,7 @@ impl SqliteStore {
                 Ok(lost)
             })
             .await
-            .inspect(|_| self.mail_came())
+            .inspect(|_| self.wake_mail_waiters())
     }
 
     /// Returns at most `limit` jobs that any process may start, the oldest first, after the row `after`; of one
@@ -531,7 +531,7 @@ impl SqliteStore {
                 Ok(ended)
             })
             .await
-            .inspect(|_| self.mail_came())
+            .inspect(|_| self.wake_mail_waiters())
     }
 
     /// Returns the ids of the questions about a job's call, the newest first. None if another job has a call of the

@@ -179,7 +179,7 @@ mod tests {
         }
     }
 
-    fn standing(key: ContentHash) -> StandingApproval {
+    fn test_approval(key: ContentHash) -> StandingApproval {
         let (id, scope, principal) = ("always_00000001".into(), "s".into(), "owner".into());
         let covers = AlwaysScope::Tool;
         StandingApproval {
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn closing_takes_in_a_long_log_of_writes() {
+    async fn closing_includes_a_long_write_log() {
         let dir = tempfile::tempdir().expect("dir");
         let store = SqliteStore::open(dir.path()).expect("open");
         let log = dir.path().join("toolwright.sqlite3-wal");
@@ -211,14 +211,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn everything_survives_a_reopen() {
+    async fn all_data_survives_a_reopen() {
         let dir = tempfile::tempdir().expect("dir");
         let hash = ContentHash::of_bytes(b"x");
         {
             let store = SqliteStore::open(dir.path()).expect("open");
             store.note_pins(&source(), vec![noted(PinUpdate::Pin, "x")]).await.expect("pin");
             store.set_manifest("k", &json!({"tools": []})).await.expect("manifest");
-            store.approve_always(&standing(hash)).await.expect("approval");
+            store.approve_always(&test_approval(hash)).await.expect("approval");
             store.save_run("r", &json!({"step": 1})).await.expect("run");
             store.call_dispatched("r", &CallId::new("a")).await.expect("dispatch");
             store.call_dispatched("r", &CallId::new("b")).await.expect("dispatch");
@@ -234,14 +234,14 @@ mod tests {
         assert_eq!(pins[0].approved.as_ref().map(|mark| (mark.hash, mark.by.as_str())), Some((hash, "first use")));
         assert_eq!(store.manifest("k").await.expect("manifest"), Some(json!({"tools": []})));
         assert!(store.is_approved("s", &tool(), hash).await.expect("approved"));
-        assert_eq!(store.standing(9).await.expect("standing"), [standing(hash)]);
+        assert_eq!(store.list_standing(9).await.expect("standing"), [test_approval(hash)]);
         assert!(!store.is_approved("s", &tool(), ContentHash::of_bytes(b"y")).await.expect("hash is part of it"));
         assert!(!store.is_approved("t", &tool(), hash).await.expect("the scope is part of it"));
         store
-            .approve_always(&StandingApproval { id: "always_00000002".into(), ..standing(hash) })
+            .approve_always(&StandingApproval { id: "always_00000002".into(), ..test_approval(hash) })
             .await
             .expect("again");
-        assert_eq!(store.standing(9).await.expect("standing").len(), 1, "said twice it stands once");
+        assert_eq!(store.list_standing(9).await.expect("standing").len(), 1, "said twice it stands once");
         assert!(!store.revoke("always_00000002").await.expect("revoke"));
         assert!(store.revoke("always_00000001").await.expect("revoke"));
         assert!(!store.is_approved("s", &tool(), hash).await.expect("revoked"));
@@ -255,7 +255,7 @@ mod tests {
         let entries = store.operations(&traces[0], 9).await.expect("operations");
         let written: Vec<_> = entries.iter().map(|written| LedgerEntry { at_ms: 0, ..written.clone() }).collect();
         assert_eq!(written, ["ok", "timeout"].map(|status| LedgerEntry { at_ms: 0, ..entry(status) }));
-        store.save_amid("r", &json!({"step": 1, "amid": true})).await.expect("run");
+        store.save_during_step("r", &json!({"step": 1, "amid": true})).await.expect("run");
         let amid = store.run("r").await.expect("run").expect("saved");
         assert_eq!((&amid.state["amid"], amid.calls.len()), (&json!(true), 2), "amid a step its journal stays");
         store.save_run("r", &json!({"step": 2})).await.expect("run");
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_pin_stands_until_somebody_decides_otherwise() {
+    async fn a_pin_holds_until_another_decision() {
         let dir = tempfile::tempdir().expect("dir");
         let store = SqliteStore::open(dir.path()).expect("open");
         let hash = |text: &str| ContentHash::of_bytes(text.as_bytes());
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_nobody_touched_for_thirty_days_goes() {
+    async fn data_unused_for_thirty_days_is_deleted() {
         let dir = tempfile::tempdir().expect("dir");
         {
             let store = SqliteStore::open(dir.path()).expect("open");
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn processes_can_share_the_file() {
+    async fn processes_share_the_file() {
         let dir = tempfile::tempdir().expect("dir");
         let stores: Vec<_> = (0..4).map(|_| SqliteStore::open(dir.path()).expect("open")).collect();
         let writes = stores.iter().enumerate().flat_map(|(n, store)| {
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn work_that_panics_takes_nothing_along() {
+    async fn panics_in_store_work_are_contained() {
         let dir = tempfile::tempdir().expect("dir");
         let store = SqliteStore::open(dir.path()).expect("open");
         let error = store.thread.run::<()>("panic", |_| panic!("in the store")).await.expect_err("panicked");

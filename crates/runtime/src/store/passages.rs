@@ -32,7 +32,7 @@ const LOG: &str = "SELECT at_ms, ifnull(agent, ifnull(author, 'toolwright')), \
     CASE WHEN instr(session, 'channel/') = 1 THEN 'a channel' ELSE 'session ' || session END, \
     CASE WHEN is_message THEN session_log.text ELSE session_log.name || ' = ' || ifnull(session_log.data, '') END";
 /// Rows that say something: a value that was deleted does not, nor does a note on a file.
-const SAYS: &str = "(session_log.is_message OR (session_log.data <> 'null' AND session <> 'file-writes'))";
+const HAS_CONTENT_SQL: &str = "(session_log.is_message OR (session_log.data <> 'null' AND session <> 'file-writes'))";
 const RUN: &str = "SELECT at_ms, who, 'run ' || run, run_passages.text";
 
 impl SqliteStore {
@@ -49,7 +49,7 @@ impl SqliteStore {
             .run("search the memory", move |db| {
                 let log = format!(
                     "{LOG}, bm25(session_log_text) FROM session_log_text JOIN session_log ON seq = session_log_text.rowid \
-                     WHERE session_log_text MATCH ?4 AND {SAYS} AND principal = ?1 AND ?2 = ?2 ORDER BY 5 LIMIT ?3"
+                     WHERE session_log_text MATCH ?4 AND {HAS_CONTENT_SQL} AND principal = ?1 AND ?2 = ?2 ORDER BY 5 LIMIT ?3"
                 );
                 let run = format!(
                     "{RUN}, bm25(run_text) FROM run_text JOIN run_passages ON id = run_text.rowid \
@@ -75,7 +75,7 @@ impl SqliteStore {
         self.thread
             .run("read the memory", move |db| {
                 let sql = format!(
-                    "SELECT * FROM ({LOG} FROM session_log WHERE principal = ?1 AND ?2 = ?2 AND bytes > 0 AND {SAYS} ORDER BY seq DESC LIMIT ?3) \
+                    "SELECT * FROM ({LOG} FROM session_log WHERE principal = ?1 AND ?2 = ?2 AND bytes > 0 AND {HAS_CONTENT_SQL} ORDER BY seq DESC LIMIT ?3) \
                      UNION ALL SELECT * FROM ({RUN} FROM run_passages WHERE principal = ?1 AND session <> ?2 \
                      ORDER BY at_ms DESC, id DESC LIMIT ?3) ORDER BY 1 DESC LIMIT ?3"
                 );
@@ -119,7 +119,7 @@ fn read_runs(db: &mut Connection, principal: &str) -> rusqlite::Result<usize> {
         let mut insert = transaction.prepare_cached(
             "INSERT INTO run_passages (run, session, principal, who, at_ms, text) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
         )?;
-        let said = said(state);
+        let said = speakers_and_texts(state);
         for (who, text) in said.into_iter().rev().take(MAX_OF_RUN).rev() {
             insert.execute(params![run, session, principal, who, saved_ms, cut(&text, MAX_TEXT)])?;
         }
@@ -137,7 +137,7 @@ fn read_runs(db: &mut Connection, principal: &str) -> rusqlite::Result<usize> {
 }
 
 /// Returns the speakers and texts of a saved run; nothing if the state is unreadable.
-fn said(state: &str) -> Vec<(String, String)> {
+fn speakers_and_texts(state: &str) -> Vec<(String, String)> {
     let messages = serde_json::from_str::<Value>(state)
         .ok()
         .and_then(|mut state| serde_json::from_value::<Vec<Message>>(state.get_mut("messages").map(Value::take)?).ok());
@@ -203,13 +203,16 @@ mod tests {
     }
 
     #[test]
-    fn runs_say_who_said_what() {
+    fn runs_name_the_speaker_of_each_text() {
         let state = serde_json::json!({"messages": [
             {"role": "user", "content": [{"type": "text", "text": "hi"}]},
         ]});
         let message = serde_json::to_value(vec![Message::user("hi"), Message::user("[toolwright notice] x")]);
         let state = serde_json::json!({"messages": message.unwrap_or(state)}).to_string();
-        assert_eq!(said(&state), [("user".into(), "hi".into()), ("toolwright".into(), "[toolwright notice] x".into())]);
-        assert!(said("no state").is_empty());
+        assert_eq!(
+            speakers_and_texts(&state),
+            [("user".into(), "hi".into()), ("toolwright".into(), "[toolwright notice] x".into())]
+        );
+        assert!(speakers_and_texts("no state").is_empty());
     }
 }

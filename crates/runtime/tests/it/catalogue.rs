@@ -63,7 +63,7 @@ async fn a_changed_provider_keeps_its_unchanged_tools() {
     let mut changes = catalogue.changes();
     changes.borrow_and_update();
     provider.lists(FakeList::Tools(tools("a", 2)));
-    provider.tell_change();
+    provider.notify_change();
     changes.changed().await.expect("changed");
     assert_eq!(ids(&catalogue), ["a:t0", "a:t1"]);
     assert!(Arc::ptr_eq(&before, &catalogue.snapshot().list()[0].tool), "its compiled validator is kept");
@@ -87,7 +87,7 @@ async fn a_replaced_provider_keeps_its_place() {
 }
 
 #[tokio::test]
-async fn sources_that_are_put_together_are_seen_together() {
+async fn sources_added_together_appear_together() {
     let catalogue = catalogue();
     for name in ["a", "b"] {
         catalogue.add_provider(source(name, 1)).await.expect("added");

@@ -139,7 +139,7 @@ async fn a_changed_definition_waits_for_approval() {
 }
 
 #[tokio::test]
-async fn a_definition_written_otherwise_is_the_pinned_one() {
+async fn an_equivalent_definition_matches_its_pin() {
     let dir = tempfile::tempdir().expect("dir");
     let here = Process::start(dir.path(), PinConfig::default(), Vec::new()).await;
     let with = |required: [&str; 2]| {
@@ -273,12 +273,12 @@ async fn a_display_name_changes_neither_id_nor_pin() {
     let here = Process::start(dir.path(), PinConfig::default(), Vec::new()).await;
     here.list(vec![tool("a", "Reads.")]).await;
     let shown = ToolOverride { name: Some("read_it".into()), description: Some("Ours.".into()), ..Default::default() };
-    here.list(vec![RegisteredTool::foreign_as(definition("a", "Reads."), "a", &shown)]).await;
+    here.list(vec![RegisteredTool::foreign_with_overrides(definition("a", "Reads."), "a", &shown)]).await;
     let snapshot = here.catalogue.snapshot();
     let entry = &snapshot.list()[0];
     assert_eq!((entry.wire_name.as_str(), entry.id().as_str()), ("s__read_it", "s:a@0.0.0"));
     assert_eq!(entry.definition().description, "Ours.");
-    here.list(vec![RegisteredTool::foreign_as(definition("a", "Deletes."), "a", &shown)]).await;
+    here.list(vec![RegisteredTool::foreign_with_overrides(definition("a", "Deletes."), "a", &shown)]).await;
     assert!(here.offered().is_empty(), "what is shown does not hide what changed");
 }
 

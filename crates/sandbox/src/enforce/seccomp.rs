@@ -205,12 +205,12 @@ mod rules {
             refuse(older::METADATA);
             requests.extend([FS_IOC_SETFLAGS, FS_IOC_FSSETXATTR]);
         }
-        let walls = profile.restrictions();
-        if walls.contains(&Restriction::Services) {
+        let restrictions = profile.restrictions();
+        if restrictions.contains(&Restriction::Services) {
             refuse(&[libc::SYS_connect]);
             rules.insert(libc::SYS_sendto, vec![rule(4, SeccompCmpArgLen::Qword, SeccompCmpOp::Ne, 0)?]);
         }
-        if walls.contains(&Restriction::Network) {
+        if restrictions.contains(&Restriction::Network) {
             for call in [libc::SYS_socket, libc::SYS_socketpair] {
                 rules.insert(call, vec![rule(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, libc::AF_UNIX as u64)?]);
             }

@@ -9,11 +9,11 @@ use toolwright_sandbox::enforce::Limits;
 use toolwright_sandbox::{ExceededLimit, SpawnError};
 
 use crate::processes::{unique_sleep, wait_for_count};
-use crate::sandbox::{World, end};
+use crate::sandbox::{SandboxFixture, end};
 
 #[tokio::test]
-async fn the_temporary_folder_is_private_and_goes_away() {
-    let world = World::new();
+async fn the_temporary_folder_is_private_and_removed() {
+    let world = SandboxFixture::new();
     let (_, text, enforcement) = world.run(ReadOnly, "echo x > $TMPDIR/x; stat -c %a $TMPDIR; echo $TMPDIR").await;
     if enforcement.mechanism == Mechanism::None {
         return eprintln!("no sandbox here, skipped");
@@ -28,8 +28,8 @@ async fn the_temporary_folder_is_private_and_goes_away() {
 }
 
 #[tokio::test]
-async fn limits_hold() {
-    let world = World::new();
+async fn limits_are_enforced() {
+    let world = SandboxFixture::new();
     if world.sandbox(ReadOnly).enforcement().mechanism == Mechanism::None {
         return eprintln!("no sandbox here, skipped");
     }
@@ -53,8 +53,9 @@ async fn limits_hold() {
 
 #[tokio::test]
 async fn configuration_names_are_held_during_commands() {
-    let world = World::new();
-    let protected = |sandbox: &Enforcement| sandbox.enforced.iter().any(|(wall, _)| *wall == Restriction::Protected);
+    let world = SandboxFixture::new();
+    let protected =
+        |sandbox: &Enforcement| sandbox.enforced.iter().any(|(restriction, _)| *restriction == Restriction::Protected);
     let mut sandbox = world.sandbox(Workspace);
     if !protected(&sandbox.enforcement()) {
         return eprintln!("no mounts here, skipped");
@@ -88,7 +89,7 @@ async fn configuration_names_are_held_during_commands() {
 
 #[tokio::test]
 async fn locked_configurations_do_not_delay_starts() {
-    let world = World::new();
+    let world = SandboxFixture::new();
     // The project's own file, and what looks like a placeholder of another command.
     let placeholder = format!("{{}}{}\n", " ".repeat(61));
     for text in ["policy: {}\n", &placeholder] {
@@ -106,7 +107,7 @@ async fn locked_configurations_do_not_delay_starts() {
 
 #[tokio::test]
 async fn users_files_are_never_placeholders() {
-    let world = World::new();
+    let world = SandboxFixture::new();
     std::fs::write(world.path("ws/.mcp.json"), "{}\n").expect("file");
     world.run(Workspace, "true").await;
     assert_eq!(std::fs::read_to_string(world.path("ws/.mcp.json")).expect("still there"), "{}\n");
@@ -114,7 +115,7 @@ async fn users_files_are_never_placeholders() {
 
 #[tokio::test]
 async fn a_sandboxed_command_keeps_the_mark_of_nesting() {
-    let world = World::new();
+    let world = SandboxFixture::new();
     for profile in [Pure, ReadOnly, Workspace, Network] {
         let (_, text, sandbox) = world.run(profile, "ulimit -Hx unlimited && echo off; ulimit -Hx").await;
         if sandbox.mechanism == Mechanism::None {
@@ -127,7 +128,7 @@ async fn a_sandboxed_command_keeps_the_mark_of_nesting() {
 
 #[tokio::test]
 async fn multiplying_trees_end_at_their_limit() {
-    let world = World::new();
+    let world = SandboxFixture::new();
     let mut sandbox = world.sandbox(ReadOnly);
     sandbox.settings.limits.processes = Some(40);
     let seconds = unique_sleep();
@@ -142,7 +143,7 @@ async fn multiplying_trees_end_at_their_limit() {
 
 #[tokio::test]
 async fn memory_hungry_trees_end_at_their_limit() {
-    let world = World::new();
+    let world = SandboxFixture::new();
     let mut sandbox = world.sandbox(ReadOnly);
     sandbox.settings.limits.memory = Some(200 << 20);
     let start = |script: &str| world.command(script).sandbox(sandbox.clone()).spawn().expect("starts");

@@ -109,7 +109,7 @@ async fn stand_in_for_a_limited_gateway() {
 }
 
 /// What a gateway prints of itself: its limits, and how its tree has ended.
-fn said(gateway: &mut Child) -> (String, String) {
+fn read_startup(gateway: &mut Child) -> (String, String) {
     let mut lines = BufReader::new(gateway.stdout.as_mut().expect("stdout")).lines().map_while(Result::ok);
     let mut line = |start: &str| lines.find_map(|line| line.split_once(start).map(|(_, rest)| rest.to_owned()));
     (line("limits ").expect("its limits"), line("ended ").expect("the end"))
@@ -127,7 +127,7 @@ async fn trees_have_groups_that_end_with_them() {
     }
     for (task, expect) in tasks {
         let mut gateway = group.gateway(task);
-        let (limits, ended) = said(&mut gateway);
+        let (limits, ended) = read_startup(&mut gateway);
         assert!(limits.contains("by control groups"), "{limits}");
         assert_eq!(ended, expect, "{task}");
         let end = Instant::now() + Duration::from_secs(10);
@@ -145,7 +145,7 @@ async fn trees_have_groups_that_end_with_them() {
 }
 
 #[tokio::test]
-async fn the_groups_of_a_killed_gateway_are_swept() {
+async fn control_groups_of_killed_gateways_are_removed() {
     let Some(group) = Group::new("swept") else { return eprintln!("no cgroup v2 to write here, skipped") };
     let seconds = unique_sleep();
     // What kills its watchers outlives a killed gateway, and not the next start.
@@ -164,7 +164,7 @@ async fn the_groups_of_a_killed_gateway_are_swept() {
     std::fs::write(group.0.join("cgroup.subtree_control"), "-memory").ok();
     std::fs::create_dir(group.0.join(format!("tw-{}-9", first.id()))).expect("left behind");
     let mut second = group.gateway("plain");
-    said(&mut second);
+    read_startup(&mut second);
     assert!(
         group.leaves().iter().all(|leaf| !leaf.starts_with(&format!("tw-{}-", first.id()))),
         "{:?}",

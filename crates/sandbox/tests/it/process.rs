@@ -81,7 +81,7 @@ async fn commands_get_ordinary_signals_and_descriptors() {
 }
 
 #[tokio::test]
-async fn a_command_that_cannot_start_says_why() {
+async fn failed_command_starts_give_the_reason() {
     let dir = tempfile::tempdir().expect("dir");
     let plain = dir.path().join("plain");
     std::fs::write(&plain, "x").expect("file");
@@ -124,7 +124,7 @@ async fn daemons_of_daemons_end_too() {
 }
 
 #[tokio::test]
-async fn a_daemon_without_environment_is_known_as_ours() {
+async fn a_daemon_without_environment_is_recognised() {
     let seconds = unique_sleep();
     let mut child = start(&format!("(setsid env -i /bin/sleep {seconds} &); sleep {seconds}"));
     wait_for_count(&seconds, 2).await;
@@ -248,9 +248,9 @@ async fn terminate_asks_first_and_kills_after_the_grace() {
     assert_eq!(rest, "bye\n");
 
     let seconds = unique_sleep();
-    let mut deaf = start(&format!("trap '' TERM; echo ready; {}", tree(&seconds)));
+    let mut ignoring_term = start(&format!("trap '' TERM; echo ready; {}", tree(&seconds)));
     wait_for_count(&seconds, 2).await;
-    assert_eq!(deaf.terminate(Duration::from_millis(100)).await.expect("ended").signal, Some(9));
+    assert_eq!(ignoring_term.terminate(Duration::from_millis(100)).await.expect("ended").signal, Some(9));
     assert!(pids_with(&seconds).is_empty());
 }
 

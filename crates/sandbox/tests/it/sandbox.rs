@@ -16,7 +16,7 @@ use toolwright_sandbox::{Exit, Output, SpawnError, SupervisedChild, SupervisedCo
 use crate::processes::{pids_with, unique_sleep, wait_for_count};
 
 /// A workspace, a home with a secret beside it, services, and a process that nobody in a sandbox started.
-pub(crate) struct World {
+pub(crate) struct SandboxFixture {
     folder: tempfile::TempDir,
     tcp: TcpListener,
     udp: UdpSocket,
@@ -28,7 +28,7 @@ pub(crate) struct World {
 /// Names the attempt that [`attempt_of_a_program`] makes.
 const ATTEMPT: &str = "TOOLWRIGHT_TEST_ATTEMPT";
 
-impl World {
+impl SandboxFixture {
     pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().expect("folder");
         for name in ["ws/.git/hooks", "ws/.github/workflows", "ws/sub", "home"] {
@@ -74,14 +74,11 @@ impl World {
             .envs([("WS", self.path("ws")), ("HOME", self.path("home")), ("SOCKET", self.path("service.sock"))])
             .envs([("SHM", self.shared.path())])
             .envs([("TCP", port(self.tcp.local_addr())), ("UDP", port(self.udp.local_addr()))])
-            .envs([
-                ("PID", self.bystander_pid()),
-                ("TEST", std::env::current_exe().expect("exe").display().to_string()),
-            ])
+            .envs([("PID", self.command_pid()), ("TEST", std::env::current_exe().expect("exe").display().to_string())])
     }
 
     /// The command itself, not its watcher.
-    fn bystander_pid(&self) -> String {
+    fn command_pid(&self) -> String {
         let child = |pid: String| {
             let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).expect("proc");
             list.trim().to_owned()
@@ -105,7 +102,7 @@ pub(crate) async fn end(child: &mut SupervisedChild) -> (Exit, String) {
 }
 
 /// What stands outside the workspace, and what decides what runs in it.
-fn guarded(world: &World) -> Vec<String> {
+fn guarded(world: &SandboxFixture) -> Vec<String> {
     let read = |name: &str| std::fs::read_to_string(world.path(name)).unwrap_or_else(|_| "gone".into());
     let mode = std::os::unix::fs::PermissionsExt::mode(
         &std::fs::metadata(world.path("home/victim")).expect("the victim is there").permissions(),
@@ -128,7 +125,7 @@ fn guarded(world: &World) -> Vec<String> {
 struct Attempt {
     what: &'static str,
     script: &'static str,
-    wall: Restriction,
+    restriction: Restriction,
     /// Profiles that allow it.
     allowed: &'static [SandboxProfile],
 }
@@ -140,223 +137,238 @@ const UNBOUND: &[SandboxProfile] = &[Full];
 const ALL: &[SandboxProfile] = &SandboxProfile::ALL;
 
 const ATTEMPTS: &[Attempt] = &[
-    Attempt { what: "computes", script: "echo $((6 * 7)) | grep -q 42", wall: Restriction::Writes, allowed: ALL },
+    Attempt {
+        what: "computes",
+        script: "echo $((6 * 7)) | grep -q 42",
+        restriction: Restriction::Writes,
+        allowed: ALL,
+    },
     Attempt {
         what: "writes to its temporary folder",
         script: "echo x > $TMPDIR/a && grep -q x $TMPDIR/a",
-        wall: Restriction::Writes,
+        restriction: Restriction::Writes,
         allowed: ALL,
     },
     Attempt {
         what: "writes to /dev/null and pipes",
         script: "echo x > /dev/null; cat <(echo x)",
-        wall: Restriction::Writes,
+        restriction: Restriction::Writes,
         allowed: ALL,
     },
-    Attempt { what: "reads the workspace", script: "cat $WS/file", wall: Restriction::Reads, allowed: READERS },
-    Attempt { what: "lists the home", script: "ls $HOME/", wall: Restriction::Reads, allowed: READERS },
-    Attempt { what: "reads a secret at home", script: "cat $HOME/secret", wall: Restriction::Reads, allowed: READERS },
+    Attempt { what: "reads the workspace", script: "cat $WS/file", restriction: Restriction::Reads, allowed: READERS },
+    Attempt { what: "lists the home", script: "ls $HOME/", restriction: Restriction::Reads, allowed: READERS },
+    Attempt {
+        what: "reads a secret at home",
+        script: "cat $HOME/secret",
+        restriction: Restriction::Reads,
+        allowed: READERS,
+    },
     Attempt {
         what: "reads it through a link",
         script: "ln -s $HOME/secret $TMPDIR/l; cat $TMPDIR/l",
-        wall: Restriction::Reads,
+        restriction: Restriction::Reads,
         allowed: READERS,
     },
     Attempt {
         what: "reads it through /proc",
         script: "cat /proc/self/root$HOME/secret",
-        wall: Restriction::Reads,
+        restriction: Restriction::Reads,
         allowed: READERS,
     },
     Attempt {
         what: "writes in the workspace",
         script: "echo x > $WS/sub/new && mkdir $WS/d && mv $WS/sub/new $WS/d/ && chmod +x $WS/d/new && rm -r $WS/d",
-        wall: Restriction::Writes,
+        restriction: Restriction::Writes,
         allowed: WRITERS,
     },
     Attempt {
         what: "writes at home",
         script: "echo x > $HOME/new && rm $HOME/new",
-        wall: Restriction::Writes,
+        restriction: Restriction::Writes,
         allowed: UNBOUND,
     },
     Attempt {
         what: "changes a file at home",
         script: "echo as it was >> $HOME/victim && printf 'as it was' > $HOME/victim",
-        wall: Restriction::Writes,
+        restriction: Restriction::Writes,
         allowed: UNBOUND,
     },
     Attempt {
         what: "truncates without writing",
         script: "truncate -s 0 $HOME/victim && printf 'as it was' > $HOME/victim",
-        wall: Restriction::Writes,
+        restriction: Restriction::Writes,
         allowed: UNBOUND,
     },
     Attempt {
         what: "deletes at home",
         script: "rm $HOME/victim && printf 'as it was' > $HOME/victim",
-        wall: Restriction::Writes,
+        restriction: Restriction::Writes,
         allowed: UNBOUND,
     },
     Attempt {
         what: "renames at home",
         script: "mv $HOME/victim $HOME/v && mv $HOME/v $HOME/victim",
-        wall: Restriction::Writes,
+        restriction: Restriction::Writes,
         allowed: UNBOUND,
     },
     Attempt {
         what: "takes a file out of home",
         script: "mv $HOME/victim $WS/v && mv $WS/v $HOME/victim",
-        wall: Restriction::Writes,
+        restriction: Restriction::Writes,
         allowed: UNBOUND,
     },
     Attempt {
         what: "writes through a symbolic link",
         script: "ln -sf $HOME/victim $WS/l; printf 'as it was' > $WS/l",
-        wall: Restriction::Writes,
+        restriction: Restriction::Writes,
         allowed: UNBOUND,
     },
     Attempt {
         what: "writes through a linked folder",
         script: "ln -sfn $HOME $WS/f; echo x > $WS/f/new && rm $WS/f/new",
-        wall: Restriction::Writes,
+        restriction: Restriction::Writes,
         allowed: UNBOUND,
     },
     Attempt {
         what: "writes through a hard link",
         script: "ln $HOME/victim $WS/h && printf 'as it was' > $WS/h; s=$?; rm -f $WS/h; exit $s",
-        wall: Restriction::Writes,
+        restriction: Restriction::Writes,
         allowed: UNBOUND,
     },
     Attempt {
         what: "writes through ..",
         script: "echo x > $WS/../home/new && rm $HOME/new",
-        wall: Restriction::Writes,
+        restriction: Restriction::Writes,
         allowed: UNBOUND,
     },
     Attempt {
         what: "writes from the background",
         script: "(setsid bash -c 'echo x > $HOME/new' && rm $HOME/new) & wait $!",
-        wall: Restriction::Writes,
+        restriction: Restriction::Writes,
         allowed: UNBOUND,
     },
     Attempt {
         what: "changes shared memory of others",
         script: "[ -e $SHM ] && echo x > $SHM",
-        wall: Restriction::Writes,
+        restriction: Restriction::Writes,
         allowed: UNBOUND,
     },
     Attempt {
         what: "changes permissions at home",
         script: "chmod 600 $HOME/victim && chmod 644 $HOME/victim",
-        wall: Restriction::Metadata,
+        restriction: Restriction::Metadata,
         allowed: UNBOUND,
     },
     Attempt {
         what: "changes times at home",
         script: "touch -d 2001-01-01 $HOME/victim",
-        wall: Restriction::Metadata,
+        restriction: Restriction::Metadata,
         allowed: UNBOUND,
     },
     Attempt {
         what: "changes a hook",
         script: "printf hook > $WS/.git/hooks/pre-commit",
-        wall: Restriction::Protected,
+        restriction: Restriction::Protected,
         allowed: UNBOUND,
     },
     Attempt {
         what: "replaces the configuration",
         script: "printf policy > $WS/t && mv $WS/t $WS/toolwright.yaml",
-        wall: Restriction::Protected,
+        restriction: Restriction::Protected,
         allowed: UNBOUND,
     },
     Attempt {
         what: "makes configuration that is not there",
         script: "printf x > $WS/.mcp.json && rm $WS/.mcp.json",
-        wall: Restriction::Protected,
+        restriction: Restriction::Protected,
         allowed: UNBOUND,
     },
     Attempt {
         what: "moves the folder of a protected one away",
         script: "mv $WS/.github $WS/g && mv $WS/g $WS/.github",
-        wall: Restriction::Protected,
+        restriction: Restriction::Protected,
         allowed: UNBOUND,
     },
     Attempt {
         what: "puts another .git in place",
         script: "mv $WS/.git $WS/g && mv $WS/g $WS/.git",
-        wall: Restriction::Protected,
+        restriction: Restriction::Protected,
         allowed: UNBOUND,
     },
     Attempt {
         what: "connects over TCP",
         script: "exec 3<>/dev/tcp/127.0.0.1/$TCP",
-        wall: Restriction::Network,
+        restriction: Restriction::Network,
         allowed: NETWORKED,
     },
     Attempt {
         what: "sends over UDP",
         script: "echo x > /dev/udp/127.0.0.1/$UDP",
-        wall: Restriction::Network,
+        restriction: Restriction::Network,
         allowed: NETWORKED,
     },
     Attempt {
         what: "listens",
         script: "TOOLWRIGHT_TEST_ATTEMPT=listen $TEST --exact sandbox::attempt_of_a_program",
-        wall: Restriction::Network,
+        restriction: Restriction::Network,
         allowed: NETWORKED,
     },
     Attempt {
         what: "connects to a service",
         script: "TOOLWRIGHT_TEST_ATTEMPT=service $TEST --exact sandbox::attempt_of_a_program",
-        wall: Restriction::Services,
+        restriction: Restriction::Services,
         allowed: NETWORKED,
     },
     Attempt {
         what: "talks to its own child",
         script: "TOOLWRIGHT_TEST_ATTEMPT=pair $TEST --exact sandbox::attempt_of_a_program",
-        wall: Restriction::Network,
+        restriction: Restriction::Network,
         allowed: ALL,
     },
     Attempt {
         what: "signals a process outside",
         script: "kill -CONT $PID",
-        wall: Restriction::Processes,
+        restriction: Restriction::Processes,
         allowed: UNBOUND,
     },
     Attempt {
         what: "reads the environment of a process outside",
         script: "grep -q SECRET=TOP /proc/$PID/environ",
-        wall: Restriction::Processes,
+        restriction: Restriction::Processes,
         allowed: UNBOUND,
     },
     Attempt {
         what: "reads the memory of a process outside",
         script: "head -c 0 /proc/$PID/mem",
-        wall: Restriction::Processes,
+        restriction: Restriction::Processes,
         allowed: UNBOUND,
     },
     Attempt {
         what: "signals its own children",
         script: "sleep 60 & kill $!",
-        wall: Restriction::Processes,
+        restriction: Restriction::Processes,
         allowed: ALL,
     },
-    Attempt { what: "makes a namespace", script: "unshare --mount true", wall: Restriction::Kernel, allowed: UNBOUND },
+    Attempt {
+        what: "makes a namespace",
+        script: "unshare --mount true",
+        restriction: Restriction::Kernel,
+        allowed: UNBOUND,
+    },
     Attempt {
         what: "makes a user namespace",
         script: "unshare --user --map-root-user true",
-        wall: Restriction::Kernel,
+        restriction: Restriction::Kernel,
         allowed: UNBOUND,
     },
 ];
 
 #[expect(clippy::print_stderr, reason = "a row that is skipped says so")]
-async fn check(world: &World, profile: SandboxProfile, attempt: &Attempt) {
+async fn check(world: &SandboxFixture, profile: SandboxProfile, attempt: &Attempt) {
     let before = guarded(world);
     let (exit, text, enforcement) = world.run(profile, attempt.script).await;
     let expected = attempt.allowed.contains(&profile);
-    if !expected && enforcement.not_enforced.iter().any(|(wall, _)| *wall == attempt.wall) {
+    if !expected && enforcement.not_enforced.iter().any(|(restriction, _)| *restriction == attempt.restriction) {
         eprintln!("{profile} {}: not enforced here, skipped", attempt.what);
         return;
     }
@@ -365,7 +377,7 @@ async fn check(world: &World, profile: SandboxProfile, attempt: &Attempt) {
 }
 
 async fn check_all(profile: SandboxProfile) {
-    let world = World::new();
+    let world = SandboxFixture::new();
     for attempt in ATTEMPTS {
         check(&world, profile, attempt).await;
     }
@@ -387,15 +399,16 @@ async fn workspace_writes_in_the_workspace() {
 }
 
 #[tokio::test]
-async fn network_connects_as_well() {
+async fn the_network_profile_also_connects() {
     check_all(Network).await;
 }
 
 #[tokio::test]
-async fn full_is_no_sandbox() {
-    let world = World::new();
-    for attempt in
-        ATTEMPTS.iter().filter(|attempt| !attempt.script.contains("TMPDIR") && attempt.wall != Restriction::Kernel)
+async fn the_full_profile_is_unrestricted() {
+    let world = SandboxFixture::new();
+    for attempt in ATTEMPTS
+        .iter()
+        .filter(|attempt| !attempt.script.contains("TMPDIR") && attempt.restriction != Restriction::Kernel)
     {
         check(&world, Full, attempt).await;
     }
@@ -415,7 +428,7 @@ fn attempt_of_a_program() {
 
 #[tokio::test]
 async fn the_watcher_keeps_its_power() {
-    let world = World::new();
+    let world = SandboxFixture::new();
     for profile in SandboxProfile::ALL {
         let seconds = unique_sleep();
         let script = format!("setsid sleep {seconds} & sleep {seconds}");
@@ -432,7 +445,7 @@ async fn the_watcher_keeps_its_power() {
 
 #[tokio::test]
 async fn strict_starts_nothing_that_is_not_wholly_enforced() {
-    let world = World::new();
+    let world = SandboxFixture::new();
     for profile in SandboxProfile::ALL {
         let mut sandbox = world.sandbox(profile);
         sandbox.settings.strict = true;
@@ -448,8 +461,8 @@ async fn strict_starts_nothing_that_is_not_wholly_enforced() {
 }
 
 #[tokio::test]
-async fn what_does_not_start_says_why() {
-    let world = World::new();
+async fn failed_sandbox_starts_name_the_reason() {
+    let world = SandboxFixture::new();
     let script = world.path("ws/script");
     std::fs::write(&script, "#!/bin/sh\n").expect("file");
     std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("mode");

@@ -168,7 +168,7 @@ mod gelu_tests {
     use candle_core::{Device, Tensor};
 
     #[test]
-    fn it_is_what_candle_computes_number_by_number() {
+    fn gelu_matches_candle_exactly() {
         let numbers = Tensor::arange(-12.0_f32, 12.0, &Device::Cpu).unwrap();
         let fine = (Tensor::arange(-9.0_f32, 9.0, &Device::Cpu).unwrap() * 0.137).unwrap();
         for tensor in [numbers, fine, Tensor::new(&[0.0, -0.0, 1e-30, 1e30, -1e30], &Device::Cpu).unwrap()] {

@@ -15,7 +15,7 @@ use super::bert::Bert;
 use super::directory::{EncoderConfig, LoadError, Pooling, tokenizer, weights};
 
 /// Texts processed together: enough to batch some of similar length.
-const PORTION: usize = 512;
+const BATCH_TEXTS: usize = 512;
 /// Tokens per batch, including padding. Larger batches are no faster, and make other
 /// requests wait longer.
 const BATCH_TOKENS: usize = 1024;
@@ -108,7 +108,7 @@ impl Embedder for SentenceTransformer {
             TextRole::Tool => &settings.document_prompt,
         };
         let mut vectors = Vec::with_capacity(texts.len());
-        for portion in texts.chunks(PORTION) {
+        for portion in texts.chunks(BATCH_TEXTS) {
             let portion: Vec<String> = portion.iter().map(|text| format!("{prompt}{text}")).collect();
             let tokens = self.run(move |model| portion.iter().map(|text| model.tokens.of(text)).collect()).await;
             let tokens: Vec<_> = tokens.map_err(|error| self.failed("a text cannot be split into tokens", error))?;

@@ -39,7 +39,7 @@ const MIN_LETTERS: usize = 4;
 const MIN_COMMON: usize = 5;
 const MIN_SHARE: f32 = 0.6;
 /// Number of words with the same first letters that are examined.
-const MAX_ALIKE: usize = 512;
+const MAX_SAME_PREFIX: usize = 512;
 /// Maximal number of other words in a group.
 const MAX_OTHERS: usize = 12;
 /// A word in more than this share of tools, or in more than so many in a small catalogue, is too common to replace
@@ -145,7 +145,7 @@ impl LexicalIndex {
         };
         self.synonyms.alternatives(&word.stem).for_each(|(term, tier)| put(term, tiers[tier as usize]));
         if !is_known {
-            self.put_similar(&word.stem, &mut put);
+            self.similar_stems(&word.stem, &mut put);
         }
         group.sort_unstable_by(|a, b| {
             let uses = |member: &Member| self.uses_of(member.term);
@@ -158,14 +158,14 @@ impl LexicalIndex {
     }
 
     /// Reports the stems that begin like `stem`.
-    fn put_similar(&self, stem: &str, put: &mut impl FnMut(Term, f32)) {
+    fn similar_stems(&self, stem: &str, put: &mut impl FnMut(Term, f32)) {
         let is_word = |text: &str| text.chars().all(char::is_alphabetic) && text.chars().nth(MIN_LETTERS - 1).is_some();
         if !is_word(stem) {
             return;
         }
         let end = stem.char_indices().nth(MIN_LETTERS).map_or(stem.len(), |(end, _)| end);
         let words = self.dictionary.with_prefix(&stem[..end]).iter().filter(|&&word| self.is_used(word));
-        for &word in words.take(MAX_ALIKE) {
+        for &word in words.take(MAX_SAME_PREFIX) {
             let term = self.dictionary.term_of(word);
             let other = self.dictionary.stem(term);
             if !is_word(other) {
@@ -211,7 +211,7 @@ impl Plan {
             let mut group = Group::new();
             if left > 0 && !term.is_joined && index.own(&term.stem).is_empty() {
                 left -= 1;
-                index.corrections(&term.word, is_slip, &mut group);
+                index.corrections(&term.word, is_likely_typo, &mut group);
             }
             group
         });
@@ -222,7 +222,7 @@ impl Plan {
 /// Whether a word of a task is likely a misspelling of another one that is one error away. Many short words are one
 /// letter from a word of another meaning (`cake`, `case`): for those, only two swapped letters and a missing or surplus
 /// inner letter count.
-fn is_slip(word: &str, other: &str) -> bool {
+fn is_likely_typo(word: &str, other: &str) -> bool {
     let (count, ends) =
         (|word: &str| word.chars().count(), |word: &str| (word.chars().next(), word.chars().next_back()));
     if count(word) >= MIN_CHANGED {

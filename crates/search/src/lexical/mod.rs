@@ -139,7 +139,7 @@ impl LexicalIndex {
     #[must_use]
     pub fn build<T: Searchable>(tools: &[T], previous: Option<&Self>) -> Self {
         match previous.map(|previous| previous.updated(tools)) {
-            Some(updated) if !updated.is_mostly_dead() => updated,
+            Some(updated) if !updated.is_mostly_unused() => updated,
             _ => Self::default().updated(tools),
         }
     }
@@ -260,7 +260,7 @@ impl LexicalIndex {
         postings
     }
 
-    fn is_mostly_dead(&self) -> bool {
+    fn is_mostly_unused(&self) -> bool {
         self.uses.len() > SMALL && self.uses.iter().filter(|uses| **uses == 0).count() > self.uses.len() / 2
     }
 

@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn tasks_are_told_apart() {
+    fn query_tasks_are_separated() {
         let two: &[&str] = &["find cheap flight pari", "book quiet hotel room"];
         for (text, expect) in [
             ("", &[][..]),
@@ -490,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn values_count_half() {
+    fn quoted_values_have_half_weight() {
         for (text, expect) in [
             ("send \"see you. Then we go\" to bob@example.com", "send (see) (go) (bob) (exampl) (com)"),
             ("open https://example.com/a/b; close", "open (https) (exampl) (com) (b) close"),
@@ -559,7 +559,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_is_too_odd(text in r#"([a-z@.'"“” \n;,)(`]|and then |\PC){0,80}"#) {
+        fn any_text_is_accepted(text in r#"([a-z@.'"“” \n;,)(`]|and then |\PC){0,80}"#) {
             let cut: String = chunks(&text).map(|chunk| chunk.text).collect();
             let black = |text: &str| text.split_whitespace().collect::<String>();
             prop_assert_eq!(black(&cut), black(&text));

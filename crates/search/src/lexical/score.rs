@@ -83,14 +83,14 @@ impl Scratch {
         // Weights not yet in the sums of the whole query. Weights that a clause adds first are added to both at
         // once, block by block.
         let mut left: Vec<f32> = plan.whole.iter().map(|(_, weight)| *weight).collect();
-        for bag in &plan.clauses {
+        for groups in &plan.clauses {
             let (first, again): (GroupWeights, GroupWeights) =
-                bag.iter().partition(|(group, weight)| left[*group] == *weight);
+                groups.iter().partition(|(group, weight)| left[*group] == *weight);
             first.iter().for_each(|(group, _)| left[*group] = 0.0);
             scorer.add(&first, clause);
             whole.add_all(clause);
             scorer.add(&again, clause);
-            let best = scorer.finish(bag, clause);
+            let best = scorer.finish(groups, clause);
             clause.drain(|block, scores| {
                 scores.iter_mut().for_each(|score| *score /= best);
                 raise(&mut clauses[block as usize], scores);
@@ -144,8 +144,8 @@ struct Scorer<'a, 'b> {
 
 impl Scorer<'_, '_> {
     /// Adds the tools' scores for some of the query's words.
-    fn add(&self, bag: &GroupWeights, sums: &mut TermSums) {
-        for &(group, weight) in bag {
+    fn add(&self, groups: &GroupWeights, sums: &mut TermSums) {
+        for &(group, weight) in groups {
             match &self.found[group] {
                 GroupPostings::One { postings, rarity } => {
                     for posting in *postings {
@@ -162,25 +162,25 @@ impl Scorer<'_, '_> {
     }
 
     /// Makes scores of the sums; the best of them.
-    fn finish(&mut self, bag: &GroupWeights, sums: &mut TermSums) -> f32 {
-        let whole: f32 = bag.iter().map(|&(group, weight)| weight * self.found[group].best()).sum();
+    fn finish(&mut self, groups: &GroupWeights, sums: &mut TermSums) -> f32 {
+        let whole: f32 = groups.iter().map(|&(group, weight)| weight * self.found[group].best()).sum();
         let mut best = TopK::new(CANDIDATES);
         sums.reward(whole, COVERAGE, &mut best);
         let candidates = best.into_unsorted();
         let most = candidates.clone().fold(0.0, |most: f32, candidate| most.max(candidate.score));
-        self.ask(bag, |asked, worth| *asked = asked.max(worth));
+        self.ask(groups, |asked, worth| *asked = asked.max(worth));
         let best = candidates.fold(0.0, |best: f32, candidate| {
             let score = sums.score(candidate.index);
             *score += NAME * most * self.name_covered(candidate.index);
             best.max(*score)
         });
-        self.ask(bag, |asked, _| *asked = 0.0);
+        self.ask(groups, |asked, _| *asked = 0.0);
         best
     }
 
     /// Visits the terms that match words of the bag, with their weights.
-    fn ask(&mut self, bag: &GroupWeights, visit: impl Fn(&mut f32, f32)) {
-        for &(group, weight) in bag {
+    fn ask(&mut self, groups: &GroupWeights, visit: impl Fn(&mut f32, f32)) {
+        for &(group, weight) in groups {
             for member in &self.plan.groups[group] {
                 visit(&mut self.asked[member.term as usize], member.discount * weight);
             }
@@ -214,11 +214,11 @@ impl<'a> GroupPostings<'a> {
         {
             return Self::One { postings: index.postings.get(only.term as usize), rarity: index.rarity(only.term) };
         }
-        let best = index.worth(group);
+        let best = index.max_score(group);
         let start = merger.shares.len();
         for member in group {
             let postings = index.postings.get(member.term as usize);
-            merger.merge(start, postings, index.member_worth(group, *member), member.discount * best);
+            merger.merge(start, postings, index.member_max_score(group, *member), member.discount * best);
         }
         Self::Many { shares: start..merger.shares.len(), best }
     }
@@ -233,12 +233,12 @@ impl<'a> GroupPostings<'a> {
 
 impl LexicalIndex {
     /// The most that a tool can score for a group.
-    pub(super) fn worth(&self, group: &Group) -> f32 {
-        group.iter().map(|member| self.member_worth(group, *member)).fold(0.0, f32::max)
+    pub(super) fn max_score(&self, group: &Group) -> f32 {
+        group.iter().map(|member| self.member_max_score(group, *member)).fold(0.0, f32::max)
     }
 
     /// Returns a tool's maximal score for a group member: no more than for the word itself.
-    pub(super) fn member_worth(&self, group: &Group, member: Member) -> f32 {
+    pub(super) fn member_max_score(&self, group: &Group, member: Member) -> f32 {
         let own = group.first().filter(|own| own.discount >= 1.0);
         let most = own.map_or(f32::INFINITY, |own| self.rarity(own.term));
         member.discount * self.rarity(member.term).min(most)
@@ -285,7 +285,7 @@ impl Plan {
         let used = query.terms().iter().enumerate().filter(|(_, term)| term.weight > 0.0);
         let mut found: Vec<_> = used.map(|(at, term)| (at, term.weight, stands_for(term))).collect();
         found.retain(|(_, _, group)| !group.is_empty());
-        let worth = |(_, weight, group): &(usize, f32, Group)| weight * index.worth(group);
+        let worth = |(_, weight, group): &(usize, f32, Group)| weight * index.max_score(group);
         let effort = |group: &Group| group.iter().map(|member| index.uses_of(member.term)).sum::<usize>();
         let mut left = MAX_POSTINGS;
         if found.len() > MAX_GROUPS || found.iter().map(|found| effort(&found.2)).sum::<usize>() > left {
@@ -306,10 +306,10 @@ impl Plan {
             plan.groups.push(group);
         }
         if query.clauses() > 1 {
-            let bag = |uses: &Vec<query::TermUse>| {
+            let groups = |uses: &Vec<query::TermUse>| {
                 uses.iter().filter_map(|one| Some((numbers[one.term]?, one.weight))).collect::<GroupWeights>()
             };
-            plan.clauses = query.each_clause().iter().map(bag).collect();
+            plan.clauses = query.each_clause().iter().map(groups).collect();
         }
         plan
     }

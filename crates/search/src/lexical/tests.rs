@@ -63,7 +63,7 @@ fn all(_: usize) -> bool {
 }
 
 #[test]
-fn words_find_tools_wherever_they_stand() {
+fn words_find_tools_in_any_field() {
     let tools = tools();
     let index = LexicalIndex::build(&tools, None);
     for (query, expect) in [
@@ -115,7 +115,7 @@ fn clause_winners_beat_broad_matches() {
 }
 
 #[test]
-fn known_synonyms_stand_for_words() {
+fn known_synonyms_match_words() {
     let tools =
         [tool("fetch_picture", "", json!({})), tool("translator", "", json!({})), tool("play_song", "", json!({}))];
     let index = LexicalIndex::build(&tools, None);
@@ -146,7 +146,7 @@ fn whole_names_rank_first() {
 }
 
 #[test]
-fn what_is_typed_may_be_unfinished_or_mistyped() {
+fn unfinished_and_mistyped_queries_match() {
     let tools = tools();
     let index = LexicalIndex::build(&tools, None);
     for (query, expect) in [
@@ -169,7 +169,7 @@ fn what_is_typed_may_be_unfinished_or_mistyped() {
 }
 
 #[test]
-fn unknown_words_of_tasks_may_be_mistyped() {
+fn unknown_words_of_tasks_match_similar_words() {
     let words =
         ["search", "weather", "email", "calendar", "receive messages", "case", "plan", "point", "calculate", "matter"];
     let tools: Vec<Tool> = words.map(|word| tool(word, "", json!({}))).into();
@@ -199,7 +199,7 @@ fn unknown_words_of_tasks_may_be_mistyped() {
 }
 
 #[test]
-fn equals_stand_in_their_order_and_limits_hold() {
+fn equal_scores_keep_order_within_limits() {
     let same: Vec<Tool> = (0..300).map(|_| tool("same", "words", json!({}))).collect();
     let index = LexicalIndex::build(&same, None);
     for limit in [0, 1, 7, 100, 300, usize::MAX] {
@@ -211,7 +211,7 @@ fn equals_stand_in_their_order_and_limits_hold() {
 }
 
 #[test]
-fn prefixes_are_found_among_unused_words() {
+fn wire_prefixes_are_unused_words() {
     let gone: String = (600..1200).map(|n| format!("weata{} ", letters(n))).collect();
     let old = LexicalIndex::build(&[tool("gone", &gone, json!({}))], None);
     let tools = tools();

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn identifiers_and_prose_are_cut_alike() {
+    fn identifiers_and_prose_are_tokenised_alike() {
         for (text, expect) in [
             ("", ""),
             ("-- __ ,", ""),
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn stop_words_say_nothing() {
+    fn stop_words_match_nothing() {
         assert!(is_stop_word("the") && is_stop_word("please") && !is_stop_word("file") && !is_stop_word("#"));
     }
 }

@@ -115,7 +115,7 @@ mod tests {
     use toolwright_testkit::{definition, listing, own};
 
     #[test]
-    fn what_is_asked_is_numbered_quoted_and_bounded() {
+    fn judge_prompts_are_numbered_quoted_and_bounded() {
         let tools = (0..40).map(|number| {
             let mut tool = definition(&format!("x:t{number}@1.0.0"));
             tool.description = format!("Line one.\n{{\"tool\": 2}} {}", "é".repeat(10_000));
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_fails_the_judge() {
+    fn non_numeric_scores_fail_the_judge() {
         for score in ["\"high\"", "null", "\"0.9\"", "true", "NaN", "85", "-0.1", "[1]"] {
             check(&format!(r#"{{"scores": [{{"tool": 1, "score": {score}}}]}}"#), Err("no number from 0 to 1"));
         }

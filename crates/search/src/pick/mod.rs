@@ -32,7 +32,7 @@ const MAX_TURNS: usize = 4;
 /// Minimal score of a tool with words of the query in prose alone, or found only by related words. In
 /// MetaTool, BFCL and Seal-Tools, such matches of right tools score higher; most queries unrelated to a
 /// catalogue score lower.
-const LEAST_WEAK: f32 = 0.25;
+const MIN_WEAK_SCORE: f32 = 0.25;
 
 /// The text to search for: a task, or the last turns of a conversation.
 ///
@@ -436,7 +436,7 @@ impl<'a> PickRun<'a> {
     pub fn finish(self, mut ranking: Ranking, provenance: Provenance) -> Picked {
         let words = QueryWords::of(&self.turns());
         let fits = |ranked: &Ranked| {
-            let is_weak = ranking.by_words && self.options.config.min_score > 0.0 && ranked.score < LEAST_WEAK;
+            let is_weak = ranking.by_words && self.options.config.min_score > 0.0 && ranked.score < MIN_WEAK_SCORE;
             let is_meant = || words.found_in(&self.snapshot.list()[ranked.index].document()).is_outside_prose();
             !is_weak || self.is_named(ranked.index) || is_meant()
         };

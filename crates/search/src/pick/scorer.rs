@@ -188,7 +188,7 @@ mod scores_tests {
     use super::*;
 
     #[test]
-    fn used_entries_stay_and_others_go() {
+    fn used_entries_stay_and_others_are_removed() {
         let key = |number: usize| (ContentHash::of_bytes(b"query"), ContentHash::of_bytes(&number.to_le_bytes()));
         let kept = KeptScores::default();
         for number in 0..5 * GENERATION {

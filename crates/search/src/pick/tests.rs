@@ -109,7 +109,7 @@ fn prose_matches_need_better_scores() {
 }
 
 #[test]
-fn a_named_tool_comes_first_whatever_its_score() {
+fn a_named_tool_ranks_first() {
     check(
         "after fs__write_file, search the web for it",
         |options| options.config.max_candidates = 2,
@@ -203,7 +203,7 @@ fn excluded_tools_are_unscored_with_reasons() {
 }
 
 #[test]
-fn what_is_picked_fits_what_is_left() {
+fn picks_fit_the_remaining_budget() {
     let snapshot = snapshot();
     let cost =
         |name: &str| snapshot.list().iter().find(|entry| entry.id().name() == name).map(|it| it.tokens()).unwrap();
@@ -232,7 +232,7 @@ fn non_text_queries_search_as_json() {
 }
 
 #[test]
-fn details_come_with_debug_only() {
+fn details_are_shown_only_with_debug() {
     let (picked, _) = keyword("reads a workspace", |_| {});
     assert_eq!(picked.picks[0].details, None);
     assert_eq!(picked.picks[0].reason, "reads in the name; reads, workspace in the description");

@@ -21,7 +21,7 @@ pub(super) type TextKey = [u8; 32];
 const MAGIC: &[u8; 8] = b"twvector";
 const HEADER: usize = MAGIC.len() + 4;
 /// Bytes of a record besides its numbers: hash, scale, checksum.
-const AROUND: usize = 32 + 4 + 4;
+const RECORD_OVERHEAD: usize = 32 + 4 + 4;
 /// Maximal file size; beyond it the older half is dropped.
 const MAX_FILE: u64 = 256 << 20;
 /// Number of attempts to lock, with a wait in between: others hold the lock for one write.
@@ -65,7 +65,7 @@ impl VectorCache {
     fn read_into(&self, wanted: &HashSet<TextKey>, found: &mut HashMap<TextKey, Quantized>) -> io::Result<()> {
         let mut file = BufReader::with_capacity(1 << 18, File::open(&self.path)?.take(self.max));
         let Some(dimensions) = dimensions(&mut file)? else { return Ok(()) };
-        let mut record = vec![0; AROUND + dimensions];
+        let mut record = vec![0; RECORD_OVERHEAD + dimensions];
         loop {
             match file.read_exact(&mut record) {
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
@@ -87,7 +87,7 @@ impl VectorCache {
         }
         let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&self.path)?;
         lock(&file)?;
-        let record = (AROUND + size) as u64;
+        let record = (RECORD_OVERHEAD + size) as u64;
         let mut end = file.metadata()?.len();
         if dimensions(&mut file)? != Some(size) {
             file.set_len(0)?;
@@ -145,7 +145,7 @@ fn keep_newer_half(file: &mut File, end: u64, record: u64) -> io::Result<u64> {
 }
 
 fn encode(key: &TextKey, vector: &Quantized) -> Vec<u8> {
-    let mut record = Vec::with_capacity(AROUND + vector.numbers.len());
+    let mut record = Vec::with_capacity(RECORD_OVERHEAD + vector.numbers.len());
     record.extend_from_slice(key);
     record.extend_from_slice(&vector.scale.to_le_bytes());
     record.extend(vector.numbers.iter().flat_map(|number| number.to_le_bytes()));
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_added_is_there_for_others() {
+    fn added_vectors_are_visible_to_other_processes() {
         let dir = tempfile::tempdir().unwrap();
         check(&cache(dir.path()), &[]);
         cache(dir.path()).append(&[]).unwrap();
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn many_at_once_lose_nothing() {
+    fn concurrent_writers_lose_nothing() {
         let dir = tempfile::tempdir().unwrap();
         std::thread::scope(|scope| {
             for writer in 0..4 {

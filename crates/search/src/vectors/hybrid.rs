@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn words_and_meaning_add_up() {
+    fn words_and_vectors_are_combined() {
         let all = [(3, 0.3233), (1, 0.1872), (0, 0.1837), (2, 0.1824), (8, 0.1824), (5, 0.1521), (4, 0.003)];
         check(1, 10, &all);
         check(2, 10, &all);
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn meaning_measures_itself_against_chance() {
+    fn vector_scores_are_compared_to_random_texts() {
         let vectors = vectors(&ROWS);
         let near = VectorProximity::of(SemanticQuery { vectors: &vectors, query: &QUERY }, ROWS.len()).unwrap();
         assert!((near.sure - 0.3999).abs() < 1e-2 && (near.weight - 2.4576).abs() < 5e-2, "{}", near.weight);
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_fitting_vector_the_words_decide() {
+    fn words_decide_without_a_matching_vector() {
         let words = words(&[(8, 1.0), (3, 0.6), (50, 0.5), (5, 0.4)], 3.0, 4);
         let (some, none, empty) = (vectors(&ROWS), Vectors::build(8, vec![None; 10]), Vectors::default());
         for (vectors, query) in [
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn meaning_alone_is_enough_and_neither_finds_nothing() {
+    fn vector_matches_suffice_without_words() {
         let vectors = vectors(&ROWS);
         let meaning = Some(SemanticQuery { vectors: &vectors, query: &QUERY });
         assert_eq!(indexes(&fuse(&LexicalRanking::default(), meaning, 10, 3, &|_| true)), [1, 0, 2]);

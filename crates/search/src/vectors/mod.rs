@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_all_have_in_common_does_not_count() {
+    fn components_common_to_all_vectors_are_ignored() {
         let rows: Vec<Vec<f32>> =
             (0..200_u8).map(|n| unit(vec![1.0, f32::from(n % 2), f32::from(n / 2 % 2)])).collect();
         let vectors = built(&rows);

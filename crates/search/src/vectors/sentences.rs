@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_tool_lacks_is_stood_in_for() {
+    fn missing_tool_fields_are_substituted() {
         let tool = Document { name: "read_file", description: "Reads a file. ", ..Document::default() };
         check(&tool, ["read file", "Reads a file.", "read file: Reads a file."]);
         check(
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_come_with_what_is_said_about_them() {
+    fn arguments_keep_their_descriptions() {
         let schema = json!({"properties": {"filePath": {"description": "Where."}, "max_lines": {}, "x": true}});
         let tool = Document { name: "read", parameters: Some(&schema), ..Document::default() };
         check(&tool, ["read", "read", "read file Path: Where. max lines. x."]);

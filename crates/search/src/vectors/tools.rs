@@ -16,7 +16,7 @@ use super::sentences;
 /// Tools whose vectors are computed before they are stored; a dropped caller loses no more than these.
 const BATCH: usize = 16;
 /// Number of tools processed before the task yields.
-const LOOKED_AT: usize = 128;
+const TOOLS_PER_YIELD: usize = 128;
 /// Number of cached builds: agents with different tool lists alternate.
 const BUILDS: usize = 8;
 /// Vectors of queries that are remembered.
@@ -167,8 +167,8 @@ impl ToolVectors {
             return Ok(vector);
         }
         let vector = self.embedder.embed(&[text], TextRole::Query).await?.pop();
-        let vector: Arc<[f32]> = vector.ok_or_else(|| self.miscounted())?.into();
-        self.forget_others_than(vector.len()).await?;
+        let vector: Arc<[f32]> = vector.ok_or_else(|| self.wrong_vector_count())?.into();
+        self.keep_only_model(vector.len()).await?;
         let mut queries = self.queries.lock().unwrap_or_else(PoisonError::into_inner);
         queries.push_back((key, Arc::clone(&vector)));
         if queries.len() > QUERIES {
@@ -193,7 +193,7 @@ impl ToolVectors {
     }
 
     /// The name may denote another model one day, for which old vectors are useless.
-    async fn forget_others_than(&self, dimensions: usize) -> Result<(), EmbeddingError> {
+    async fn keep_only_model(&self, dimensions: usize) -> Result<(), EmbeddingError> {
         let Ok(mut unfinished) = self.unfinished.try_lock() else { return Ok(()) };
         let is_other = |build: &Build| !build.vectors.is_empty() && build.vectors.dimensions() != dimensions;
         if !self.builds().iter().any(is_other) {
@@ -214,7 +214,7 @@ impl ToolVectors {
         distinct.dedup();
         let computed = self.embedder.embed(&distinct, TextRole::Tool).await?;
         if computed.len() != distinct.len() {
-            return Err(self.miscounted());
+            return Err(self.wrong_vector_count());
         }
         let by_text: HashMap<&str, Vec<f32>> = distinct.into_iter().zip(computed).collect();
         let vector = |texts: &Texts| sentences::vector(texts.each_ref().map(|text| &*by_text[text.as_str()]));
@@ -237,7 +237,7 @@ impl ToolVectors {
         }
     }
 
-    fn miscounted(&self) -> EmbeddingError {
+    fn wrong_vector_count(&self) -> EmbeddingError {
         EmbeddingError::new(format!("{} gave another number of vectors than it was asked for", self.embedder.id()))
     }
 }
@@ -258,7 +258,7 @@ async fn sources<T: Searchable + Sync>(
     let mut sources = Vec::with_capacity(tools.len());
     let mut missing = HashMap::new();
     for (tool, key) in tools.iter().zip(keys) {
-        if sources.len() % LOOKED_AT == 0 {
+        if sources.len() % TOOLS_PER_YIELD == 0 {
             tokio::task::yield_now().await;
         }
         sources.push(match places.get(key) {
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn another_process_computes_nothing_anew() {
+    async fn vectors_are_shared_between_processes() {
         let dir = tempfile::tempdir().unwrap();
         let built = ToolVectors::new(Letters::new(), Some(dir.path())).of(&tools(0..300)).await.unwrap();
         let letters = Letters::new();
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_computed_before_an_end_is_kept() {
+    async fn vectors_computed_before_a_failure_are_kept() {
         for hangs in [false, true] {
             let dir = tempfile::tempdir().unwrap();
             let letters =
@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn another_model_behind_the_same_name_starts_anew() {
+    async fn a_replaced_model_is_measured_again() {
         let dir = tempfile::tempdir().unwrap();
         ToolVectors::new(Letters::new(), Some(dir.path())).of(&tools(0..3)).await.unwrap();
         let other = Arc::new(Letters { dimensions: 9, ..Letters::default() });

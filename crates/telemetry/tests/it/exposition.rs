@@ -198,7 +198,7 @@ fn both_formats_keep_to_their_grammar() {
 }
 
 #[test]
-fn nothing_counted_is_a_text_too() {
+fn empty_metrics_are_valid_text() {
     for format in [TextFormat::Prometheus, TextFormat::OpenMetrics] {
         read(&Metrics::default().text(format, &[]), format);
     }

@@ -74,7 +74,7 @@ fn calls_by_tool_provider_and_status() {
 }
 
 #[test]
-fn what_runs_and_what_waits() {
+fn metrics_count_running_and_waiting_calls() {
     let id = "x:echo@1.0.0";
     let mut end = finished(&op(2, 0), id, None, 800);
     if let Event::ToolFinished { wait_us, .. } = &mut end {
@@ -103,7 +103,7 @@ fn what_runs_and_what_waits() {
 }
 
 #[test]
-fn what_a_person_took_is_counted_apart() {
+fn time_waiting_for_people_is_counted_separately() {
     let id = "x:echo@1.0.0";
     let mut end = finished(&op(1, 0), id, None, 250);
     if let Event::ToolFinished { person_us, .. } = &mut end {
@@ -146,7 +146,7 @@ fn ledger_failures_are_metrics() {
 }
 
 #[test]
-fn requests_of_mcp_on_either_side() {
+fn mcp_requests_in_both_directions() {
     let id = "git:log@1.0.0";
     let both = CallTraits { mcp: true, origin: CallOrigin::Gateway, method: None };
     let mut coded = both.finished(&op(3, 0), id, Some(ErrorKind::TransportError), 100);
@@ -179,7 +179,7 @@ fn requests_of_mcp_on_either_side() {
 }
 
 #[test]
-fn methods_of_mcp_are_requests_and_no_tools() {
+fn mcp_methods_are_requests_not_tools() {
     let id = "git:resources-read@0.0.0";
     let read = CallTraits { mcp: true, origin: CallOrigin::Gateway, method: Some("resources/read") };
     let events =
@@ -302,7 +302,7 @@ fn lost_events_reset_running_calls() {
 }
 
 #[test]
-fn names_are_told_apart_up_to_a_bound() {
+fn names_are_made_distinct_within_a_bound() {
     let metrics = Metrics::default();
     for n in 1..=5000 {
         let (op, id) = (op(n, 0), format!("server-{n}:tool-{n}@1.0.0"));

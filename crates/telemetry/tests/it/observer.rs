@@ -43,7 +43,7 @@ async fn stop_drains_events_and_open_spans() {
 }
 
 #[tokio::test]
-async fn whoever_lags_loses_and_counts() {
+async fn lagging_observers_count_lost_events() {
     let (events, _keep) = broadcast::channel(16);
     let (taker, mut spans) = mpsc::channel(4);
     let metrics = Arc::new(Metrics::default());
@@ -61,7 +61,7 @@ async fn whoever_lags_loses_and_counts() {
 }
 
 #[tokio::test]
-async fn a_stop_ends_it_however_much_happens() {
+async fn a_stop_ends_the_watcher_despite_events() {
     let (events, _keep) = broadcast::channel(1024);
     let stop = Cancel::new();
     let observing = tokio::spawn(Observer::new(Arc::default()).run(events.subscribe(), stop.clone()));

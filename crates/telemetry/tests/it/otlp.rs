@@ -24,7 +24,7 @@ use toolwright_core::event::Event;
 use toolwright_telemetry::otlp::{Exporter, OtlpError, OtlpOptions, Receiver, SPAN_QUEUE};
 use toolwright_telemetry::{Metrics, Observer, Point, SpanOptions, Spans};
 
-use crate::support::{SAID, answered, asked, finished, op, started};
+use crate::support::{SECRET_TEXT, answered, asked, finished, op, started};
 
 const TOOL: &str = "x:echo@1.0.0";
 const KEY: &str = "a-key-for-the-receiver";
@@ -161,7 +161,7 @@ async fn a_receiver_gets_the_tree_as_it_was() {
         assert_eq!(headers["content-type"], "application/x-protobuf", "{path}");
         assert_eq!(headers["authorization"], format!("Bearer {KEY}"));
         let body = String::from_utf8_lossy(body);
-        assert!(!body.contains(KEY) && !body.contains(SAID), "{path}");
+        assert!(!body.contains(KEY) && !body.contains(SECRET_TEXT), "{path}");
     }
 }
 

@@ -11,8 +11,8 @@ use toolwright_core::operation::{CallOrigin, Lineage, OpId, TraceId};
 use toolwright_telemetry::{Content, Span, SpanOptions, Spans, Value};
 
 use crate::support::{
-    CallTraits, SAID, answered, asked, at, finished, in_run, job_changed, job_finished, job_started, op, run_finished,
-    run_started, started,
+    CallTraits, SECRET_TEXT, answered, asked, at, finished, in_run, job_changed, job_finished, job_started, op,
+    run_finished, run_started, started,
 };
 
 /// A span as one line, and one for each attribute.
@@ -144,7 +144,7 @@ fn mcp_method_span_has_no_tool() {
     let read = CallTraits { mcp: true, origin: CallOrigin::Gateway, method: Some("resources/read") };
     let mut begun = read.started(&op, id);
     if let Event::ToolStarted { arguments, .. } = &mut begun {
-        *arguments = json!({"uri": "a://1", "later": SAID});
+        *arguments = json!({"uri": "a://1", "later": SECRET_TEXT});
     }
     let events = [(0, begun), (9, read.finished(&op, id, None, 9))];
     let expect = |about: &str| {
@@ -196,8 +196,8 @@ fn content_is_recorded_only_if_enabled() {
         )
     };
     check(SpanOptions::default(), &events, &expect("", ""));
-    let argument = format!("  gen_ai.tool.call.arguments={{\"text\":\"{SAID}\"}}");
-    check(recorded(), &events, &expect(SAID, &argument));
+    let argument = format!("  gen_ai.tool.call.arguments={{\"text\":\"{SECRET_TEXT}\"}}");
+    check(recorded(), &events, &expect(SECRET_TEXT, &argument));
 }
 
 #[test]
@@ -369,7 +369,7 @@ fn batched_events_keep_their_durations() {
 }
 
 #[test]
-fn late_start_event_keeps_start_time() {
+fn delayed_start_event_keeps_start_time() {
     let (op, id) = (op(1, 0), "x:echo@1.0.0");
     let reported = |events: &[(u64, Event)]| {
         let (mut spans, mut ended) = (Spans::new(SpanOptions::default()), Vec::new());

@@ -12,7 +12,7 @@ use toolwright_core::session::{CallId, SessionId};
 use toolwright_core::tool_id::{ToolId, wire_candidate};
 
 /// What stands where nobody may see it: in arguments and in messages.
-pub(crate) const SAID: &str = "what-was-said";
+pub(crate) const SECRET_TEXT: &str = "what-was-said";
 
 /// So many milliseconds after an hour that is easy to read.
 pub(crate) fn at(ms: u64) -> SystemTime {
@@ -76,7 +76,7 @@ impl CallTraits {
             origin: self.origin,
             model: String::new(),
             attempt: 1,
-            arguments: json!({"text": SAID}),
+            arguments: json!({"text": SECRET_TEXT}),
             provenance: Default::default(),
             after_us: 0,
         }
@@ -90,7 +90,10 @@ impl CallTraits {
             op: op.clone(),
             session: session(),
             call: call(op),
-            wire_name: tool.as_ref().map_or(SAID.to_owned(), |it| wire_candidate(it.namespace(), it.name())).into(),
+            wire_name: tool
+                .as_ref()
+                .map_or(SECRET_TEXT.to_owned(), |it| wire_candidate(it.namespace(), it.name()))
+                .into(),
             refused: None,
             provider: namespace.as_str().into(),
             namespace,
@@ -103,7 +106,7 @@ impl CallTraits {
             ok: error.is_none(),
             error,
             code: None,
-            message: error.map(|_| SAID.into()),
+            message: error.map(|_| SECRET_TEXT.into()),
             latency_us: ms * 1000,
             wait_us: 0,
             person_us: 0,
@@ -168,7 +171,7 @@ pub(crate) fn answered(op: &Op, model: &str, ok: bool, ms: u64) -> Event {
         attempt: 1,
         ok,
         error: (!ok).then_some(ModelErrorKind::RateLimit),
-        message: (!ok).then(|| SAID.into()),
+        message: (!ok).then(|| SECRET_TEXT.into()),
         stop: ok.then_some(StopReason::ToolCalls),
         latency_us: ms * 1000,
         usage: if ok {
@@ -221,7 +224,7 @@ pub(crate) fn job_finished(op: &Op, job: &str, id: &str, state: JobState, ms: u6
         tool: tool(id),
         state,
         error: None,
-        message: Some(SAID.into()),
+        message: Some(SECRET_TEXT.into()),
         latency_us: ms * 1000,
     }
 }

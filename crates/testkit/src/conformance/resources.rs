@@ -19,12 +19,12 @@ pub(super) struct Resources {
 impl Resources {
     pub(super) async fn toggle_extra(&self, exchange: &Exchange) {
         self.extra.fetch_not(Ordering::Relaxed);
-        exchange.tell(&Change::Resources).await;
+        exchange.announce(&Change::Resources).await;
     }
 
     pub(super) async fn update(&self, exchange: &Exchange) {
         self.edition.fetch_add(1, Ordering::Relaxed);
-        exchange.tell(&Change::Resource(WATCHED.to_owned())).await;
+        exchange.announce(&Change::Resource(WATCHED.to_owned())).await;
     }
 }
 

@@ -20,7 +20,7 @@ const LIFETIME: Duration = Duration::from_secs(600);
 const POLL_MS: u64 = 100;
 const MAX_SECONDS: u64 = 600;
 /// The working time of tools that only serve as examples.
-const STINT: Duration = Duration::from_millis(300);
+const WORK_TIME: Duration = Duration::from_millis(300);
 
 /// Work that runs as a task or within a call.
 enum Work {
@@ -62,17 +62,17 @@ impl Work {
                 Ok(text_result(format!("Computed {label:?} in {} s", pause.as_secs())))
             }
             Self::Fail => {
-                tokio::time::sleep(STINT).await;
+                tokio::time::sleep(WORK_TIME).await;
                 let mut result = text_result("This job always fails");
                 result["isError"] = json!(true);
                 Ok(result)
             }
             Self::Crash => {
-                tokio::time::sleep(STINT).await;
+                tokio::time::sleep(WORK_TIME).await;
                 Err(RpcError::new(RpcError::INTERNAL, "this job always breaks the protocol"))
             }
             Self::Greet { name } => {
-                tokio::time::sleep(STINT).await;
+                tokio::time::sleep(WORK_TIME).await;
                 Ok(text_result(format!("Hello, {name}!")))
             }
             Self::Delete { .. } | Self::Forms => Ok(text_result("Nothing was asked")),
@@ -132,12 +132,12 @@ impl Task {
     async fn ask<const N: usize>(&self, tasks: &Tasks, forms: [(&str, Value); N]) -> Map<String, Value> {
         lock(&self.state).open = forms.into_iter().map(|(key, form)| (key.to_owned(), form)).collect();
         self.set("input_required");
-        tasks.tell(self).await;
+        tasks.notify(self).await;
         while !lock(&self.state).open.is_empty() {
             self.answered.notified().await;
         }
         self.set("working");
-        tasks.tell(self).await;
+        tasks.notify(self).await;
         lock(&self.state).answers.clone()
     }
 }
@@ -153,9 +153,9 @@ impl Tasks {
         self.listeners.get_or_init(|| Arc::clone(listeners));
     }
 
-    async fn tell(&self, task: &Task) {
+    async fn notify(&self, task: &Task) {
         if let Some(listeners) = self.listeners.get() {
-            listeners.tell(&Change::Task(task.details())).await;
+            listeners.announce(&Change::Task(task.details())).await;
         }
     }
 
@@ -247,7 +247,7 @@ impl Tasks {
             state.open.clear();
             state.outcome = outcome;
         }
-        self.tell(task).await;
+        self.notify(task).await;
     }
 
     async fn work(&self, task: &Task, work: &Work) -> Result<Value, RpcError> {

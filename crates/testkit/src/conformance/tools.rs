@@ -12,7 +12,7 @@ use crate::wire::{Answer, Change, Exchange, Level, Request, RpcError, text_resul
 /// The pause between two steps of a slow tool.
 const STEP: Duration = Duration::from_millis(50);
 /// The time that a tool continues to work after it has ended its connection.
-const AWAY: Duration = Duration::from_millis(100);
+const WORK_AFTER_CLOSE: Duration = Duration::from_millis(100);
 
 fn tool(name: &str, description: &str) -> Value {
     taking(name, description, &json!({}), &[])
@@ -158,19 +158,19 @@ async fn run(fixture: &Fixture, request: &Request, exchange: &Exchange) -> Answe
         }
         "test_reconnection" => {
             exchange.disconnect().await;
-            tokio::time::sleep(AWAY).await;
+            tokio::time::sleep(WORK_AFTER_CLOSE).await;
             Answer::text("Reconnection test completed successfully.")
         }
         "test_missing_capability" if exchange.client_has("sampling") => Answer::text("Sampling is available"),
         "test_missing_capability" => RpcError::missing_capability(json!({"sampling": {}})).into(),
         "test_trigger_tool_change" => {
             fixture.extra_tool.fetch_not(Ordering::Relaxed);
-            exchange.tell(&Change::Tools).await;
+            exchange.announce(&Change::Tools).await;
             Answer::text("The list of tools has changed")
         }
         "test_trigger_prompt_change" => {
             fixture.extra_prompt.fetch_not(Ordering::Relaxed);
-            exchange.tell(&Change::Prompts).await;
+            exchange.announce(&Change::Prompts).await;
             Answer::text("The list of prompts has changed")
         }
         "test_trigger_resource_change" => {

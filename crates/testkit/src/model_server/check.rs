@@ -54,7 +54,7 @@ pub(super) fn answer_schema(api: ApiRules, body: &Value) -> Checked {
 }
 
 /// Whether a text in `messages` has the word that OpenAI requires for `json_object`.
-pub(super) fn mentions_json(messages: &[Value]) -> bool {
+pub(super) fn contains_json_word(messages: &[Value]) -> bool {
     let says = |value: &Value| value.as_str().is_some_and(|text| text.to_ascii_lowercase().contains("json"));
     messages.iter().any(|message| {
         let content = &message["content"];

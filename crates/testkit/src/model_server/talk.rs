@@ -13,7 +13,7 @@ pub const MEMORY_MODEL: &str = "memory";
 /// The wire name of the tool that the agent's model calls. It takes `{n, why}`.
 pub const STEP_TOOL: &str = "t__step";
 /// The turn that contains the facts.
-const PLANTED: usize = 3;
+const FACTS_TURN: usize = 3;
 /// The turns of a task, from the fourth turn on.
 const TASK: usize = 10;
 /// The marks around a fact.
@@ -86,7 +86,7 @@ impl LongTalk {
 
     /// Returns the number of facts.
     #[must_use]
-    pub fn planted() -> usize {
+    pub fn fact_count() -> usize {
         FACTS.len()
     }
 
@@ -95,7 +95,7 @@ impl LongTalk {
     pub fn user(&self, turns: usize) -> Option<String> {
         let next = turns + 1;
         (next <= self.turns).then(|| {
-            let fact = if next == PLANTED { reported(0) } else { String::new() };
+            let fact = if next == FACTS_TURN { reported(0) } else { String::new() };
             format!("Request {next}. {fact}{}", prose(next, 300))
         })
     }
@@ -103,7 +103,7 @@ impl LongTalk {
     /// Returns the result of turn `n`'s call.
     #[must_use]
     pub fn result(n: usize) -> String {
-        let mut text = if n == PLANTED { reported(3) } else { String::new() };
+        let mut text = if n == FACTS_TURN { reported(3) } else { String::new() };
         if n % 10 == 7 {
             let _ = write!(text, "{MARK}figure_{n} is {}{END} ", (n * 7919) % 10_007);
         }
@@ -162,11 +162,11 @@ impl LongTalk {
 
     /// Returns the agent's answer number `n`.
     fn turn(&self, n: usize) -> Reply {
-        let text = if n == PLANTED { reported(1) } else { format!("Turn {n}. {}", prose(n, 120)) };
-        if n < PLANTED || n.is_multiple_of(TASK) || n >= self.turns {
+        let text = if n == FACTS_TURN { reported(1) } else { format!("Turn {n}. {}", prose(n, 120)) };
+        if n < FACTS_TURN || n.is_multiple_of(TASK) || n >= self.turns {
             return Reply::text(text);
         }
-        let why = if n == PLANTED { reported(2) } else { format!("step {n}") };
+        let why = if n == FACTS_TURN { reported(2) } else { format!("step {n}") };
         Reply::text_and_calls(text, vec![(STEP_TOOL, json!({"n": n, "why": why}))])
     }
 }

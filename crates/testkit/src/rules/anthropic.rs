@@ -205,7 +205,7 @@ fn check_strict(root: &Value, nodes: &[Node<'_>], report: &mut Report) {
         if let Some(format) = node.get("format").filter(|format| !FORMATS.iter().any(|known| *format == known)) {
             report.add(&FORMAT, &node.path, format!("format {format}"));
         }
-        if let Some(odd) = node.get("pattern").and_then(Value::as_str).and_then(odd_in_pattern) {
+        if let Some(odd) = node.get("pattern").and_then(Value::as_str).and_then(unsupported_pattern_part) {
             report.add(&PATTERN, &node.path, format!("the pattern has {odd}"));
         }
         if node.get("$ref").is_some() {
@@ -220,7 +220,7 @@ fn check_strict(root: &Value, nodes: &[Node<'_>], report: &mut Report) {
 }
 
 /// Returns the part of a regular expression that strict tools do not support.
-fn odd_in_pattern(pattern: &str) -> Option<&'static str> {
+fn unsupported_pattern_part(pattern: &str) -> Option<&'static str> {
     let mut chars = pattern.char_indices();
     let mut in_class = false;
     while let Some((at, char)) = chars.next() {

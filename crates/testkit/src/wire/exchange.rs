@@ -121,8 +121,8 @@ impl Exchange {
     }
 
     /// Notifies every listener.
-    pub(crate) async fn tell(&self, change: &Change) {
-        self.listeners.tell(change).await;
+    pub(crate) async fn announce(&self, change: &Change) {
+        self.listeners.announce(change).await;
     }
 
     pub(crate) fn client_has(&self, capability: &str) -> bool {

@@ -114,7 +114,7 @@ impl Host {
         let version = LEGACY.into_iter().find(|version| *version == wanted).unwrap_or(LEGACY[0]);
         session.introduce(request.params.get("capabilities").cloned().unwrap_or_default(), version);
         if matches!(outlet, Outlet::Stdout(_) | Outlet::Shared(_)) {
-            self.hear_changes(outlet, session);
+            self.add_listener(outlet, session);
         }
         let mut result = json!({
             "protocolVersion": version,
@@ -142,7 +142,7 @@ impl Host {
     }
 
     /// Adds a legacy session as a listener; false if there are too many.
-    pub(super) fn hear_changes(&self, outlet: Outlet, session: &Arc<Session>) -> bool {
+    pub(super) fn add_listener(&self, outlet: Outlet, session: &Arc<Session>) -> bool {
         self.listeners.add_legacy(outlet, Arc::clone(session))
     }
 }

@@ -19,7 +19,7 @@ use tokio_util::sync::DropGuard;
 use super::host::Host;
 use super::outlet::{EventLog, Frame, MAX_WAITING_FRAMES, Outlet, event};
 use super::session::Session;
-use super::stdio::LAST_WORDS_GRACE;
+use super::stdio::FINAL_ANSWER_GRACE;
 use super::{Answer, Era, Incoming, LEGACY, MAX_MESSAGE, Request, RpcError, lock};
 
 const SESSION_ID: &str = "mcp-session-id";
@@ -121,7 +121,7 @@ impl Http {
             };
         }
         let (sender, frames) = mpsc::channel(MAX_WAITING_FRAMES);
-        if !self.host.hear_changes(Outlet::Stream(sender), &session) {
+        if !self.host.add_listener(Outlet::Stream(sender), &session) {
             return StatusCode::SERVICE_UNAVAILABLE.into_response();
         }
         stream(None, frames, Value::Null, None)
@@ -151,7 +151,7 @@ impl Http {
             let last_words = if let Answer::LastWords(_, code) = answer { Some(code) } else { None };
             outlet.finish(answer, &request.id).await;
             if let Some(code) = last_words {
-                tokio::time::sleep(LAST_WORDS_GRACE).await;
+                tokio::time::sleep(FINAL_ANSWER_GRACE).await;
                 std::process::exit(code);
             }
         });

@@ -149,7 +149,7 @@ impl Listeners {
         lock(&self.0).retain(|other| !Arc::ptr_eq(other, listener));
     }
 
-    pub(crate) async fn tell(&self, change: &Change) {
+    pub(crate) async fn announce(&self, change: &Change) {
         let listeners = lock(&self.0).clone();
         for listener in listeners {
             let mut params = change.params();

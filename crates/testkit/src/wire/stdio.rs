@@ -14,7 +14,7 @@ use super::session::Session;
 use super::{Answer, Era, Incoming, MAX_MESSAGE, Request, RpcError};
 
 /// The time for another task to send the last answer before the process ends.
-pub(super) const LAST_WORDS_GRACE: Duration = Duration::from_millis(200);
+pub(super) const FINAL_ANSWER_GRACE: Duration = Duration::from_millis(200);
 
 pub(super) async fn serve(host: Arc<Host>) -> io::Result<()> {
     let outlet = Outlet::Stdout(Arc::new(tokio::sync::Mutex::new(tokio::io::stdout())));
@@ -57,7 +57,7 @@ async fn begin(host: &Arc<Host>, session: &Arc<Session>, outlet: &Outlet, reques
         outlet.finish(answer, &request.id).await;
         if let Some(code) = last_words {
             if matches!(outlet, Outlet::Shared(_)) {
-                tokio::time::sleep(LAST_WORDS_GRACE).await;
+                tokio::time::sleep(FINAL_ANSWER_GRACE).await;
             }
             std::process::exit(code);
         }

@@ -127,7 +127,7 @@ fn lists_come_in_pages() {
 }
 
 #[test]
-fn only_subscribers_hear_of_a_resource() {
+fn only_subscribers_are_notified_of_a_resource() {
     let mut peer = Peer::start(PROGRAM, &[]);
     peer.request(0, "initialize", &json!({"protocolVersion": "2025-11-25", "capabilities": {}}));
     let watched = json!({"uri": "test://watched-resource"});
@@ -179,7 +179,7 @@ fn modern_answers_carry_what_the_generation_asks() {
 }
 
 #[test]
-fn a_modern_subscription_hears_of_changes() {
+fn a_modern_subscription_is_notified_of_changes() {
     let mut peer = Peer::start(PROGRAM, &[]);
     let mut listen = modern("subscriptions/listen", json!({"notifications": {"toolsListChanged": true}}));
     listen["id"] = json!("sub");

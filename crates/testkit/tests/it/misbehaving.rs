@@ -59,7 +59,7 @@ fn discover_is_refused_ignored_or_answered() {
 }
 
 #[test]
-fn processes_end_as_told() {
+fn processes_end_as_their_flags_say() {
     let mut peer = start(&["--die-after-list"]);
     assert!(names(&peer.request(1, "tools/list", &json!({}))).contains(&"echo"));
     assert_eq!(peer.message(), Value::Null);
@@ -120,7 +120,7 @@ fn floods_have_the_size_asked_for() {
 }
 
 #[test]
-fn garbage_comes_before_the_answer() {
+fn invalid_output_precedes_the_answer() {
     let mut peer = start(&[]);
     peer.begin_call(1, "garbage", &json!({}));
     let broken = (0..6).filter(|_| serde_json::from_slice::<Value>(&peer.line()).is_err()).count();
@@ -139,7 +139,7 @@ fn a_changed_list_is_announced() {
 }
 
 #[test]
-fn the_counter_keeps_what_death_would_hide() {
+fn the_counter_file_survives_a_killed_server() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("counter");
     let mut peer = start(&["--counter", file.to_str().unwrap()]);

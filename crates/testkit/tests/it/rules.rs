@@ -191,7 +191,7 @@ fn check(of: &str, subjects: &[Subject], most_quarantined: f64) {
 }
 
 #[test]
-fn nasty_schemas() {
+fn hostile_schemas() {
     check("nasty", &nasty(), 0.1);
 }
 

@@ -59,7 +59,7 @@ fn tools() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn anything_is_judged(tool in tools(), schema in tools()) {
+    fn rules_check_any_input(tool in tools(), schema in tools()) {
         let wrapped = serde_json::json!([
             tool,
             { "type": "function", "function": { "name": "a", "strict": true, "parameters": schema } },

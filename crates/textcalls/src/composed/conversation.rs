@@ -11,7 +11,7 @@ use toolwright_core::model::{
 
 use super::{Composed, ComposedCall, ComposedTool, OUTPUT_KEY, Transport, UnusableAnswer};
 
-const HOW: &str = "Answer with one JSON object of the given schema and nothing around it. `output` is the final result, or null as long as \
+const INSTRUCTIONS: &str = "Answer with one JSON object of the given schema and nothing around it. `output` is the final result, or null as long as \
 calls are needed to find it. `calls` are the tools to call now; their results come in the next message. With both, the calls run and `output` is \
 the answer.";
 
@@ -45,8 +45,11 @@ impl ComposedTools {
     /// The request with one schema in place of tools, and past calls and results as text.
     #[must_use]
     pub fn request(&self, request: &ModelRequest) -> ModelRequest {
-        let system =
-            if request.system.trim().is_empty() { HOW.to_owned() } else { format!("{}\n\n{HOW}", request.system) };
+        let system = if request.system.trim().is_empty() {
+            INSTRUCTIONS.to_owned()
+        } else {
+            format!("{}\n\n{INSTRUCTIONS}", request.system)
+        };
         ModelRequest {
             system,
             messages: request.messages.iter().map(|message| self.message(message)).collect(),

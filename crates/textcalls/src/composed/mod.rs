@@ -108,15 +108,15 @@ const OUTPUT_KEY: &str = "_output";
 
 /// A parameter's name as a member, with one more underscore if it could be a reserved one.
 fn key_of_parameter(name: &str) -> Cow<'_, str> {
-    if is_like_reserved(name) { Cow::Owned(format!("_{name}")) } else { Cow::Borrowed(name) }
+    if resembles_reserved(name) { Cow::Owned(format!("_{name}")) } else { Cow::Borrowed(name) }
 }
 
 /// The parameter's name of a member that is not reserved.
 fn parameter_of_key(member: &str) -> &str {
-    if is_like_reserved(member) { &member[1..] } else { member }
+    if resembles_reserved(member) { &member[1..] } else { member }
 }
 
-fn is_like_reserved(name: &str) -> bool {
+fn resembles_reserved(name: &str) -> bool {
     let bare = name.trim_start_matches('_');
     bare.len() < name.len()
         && [TOOL_KEY, REASONING_KEY, ARGUMENTS_KEY, OUTPUT_KEY].iter().any(|reserved| &reserved[1..] == bare)

@@ -179,7 +179,7 @@ fn only_latent_tools_bring_their_result() {
 }
 
 #[test]
-fn what_is_wrong_with_an_answer_is_said() {
+fn unusable_answers_are_explained() {
     let composed = transport(None, &pair());
     for (text, expect) in [
         ("", UnusableAnswer::NoObject),
@@ -196,7 +196,7 @@ fn what_is_wrong_with_an_answer_is_said() {
 }
 
 #[test]
-fn sloppy_and_cut_answers_are_read() {
+fn malformed_and_cut_answers_are_parsed() {
     let composed = transport(None, &pair());
     for (text, complete) in [
         ("{\"output\": null, \"calls\": [{\"_tool\": \"files__read\", \"path\": \"a]}\"}]}", true),
@@ -216,7 +216,7 @@ fn sloppy_and_cut_answers_are_read() {
 }
 
 #[test]
-fn a_call_goes_out_as_its_item_closes() {
+fn a_call_is_emitted_as_its_item_closes() {
     let composed = transport(None, &pair());
     let (mut decoder, mut seen) = (composed.decoder(), Vec::new());
     for (piece, count) in
@@ -258,7 +258,7 @@ fn feed_in_pieces(
 
 proptest! {
     #[test]
-    fn what_is_written_is_admitted_and_read_back(
+    fn composed_answers_validate_and_read_back(
         output in value(), open in proptest::collection::btree_map("_{0,2}(tool|output|[a-z]{0,4})", value(), 0..4),
         path in "\\PC{0,20}", why in "\\PC{0,10}", count in 0usize..4, size in 1usize..9,
     ) {
@@ -284,7 +284,7 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_read_alike_at_any_chunking(text in "([{}\\[\\]:,\"' ]|output|calls|_tool|\\PC){0,60}", size in 1usize..9) {
+    fn chunking_does_not_change_the_result(text in "([{}\\[\\]:,\"' ]|output|calls|_tool|\\PC){0,60}", size in 1usize..9) {
         let composed = transport(None, &pair());
         let (seen, read) = feed_in_pieces(&composed, &text, size);
         prop_assert_eq!(&composed.decode(&text), &read);

@@ -97,7 +97,7 @@ impl TextDecoder {
                 true
             }
             Step::More | Step::Fail => {
-                self.state.reread += open.block.reach();
+                self.state.reread += open.block.read_len();
                 open.form += 1;
                 if let Some(&next) = open.forms.get(open.form) {
                     open.block = Block::new(self.forms[next].1);

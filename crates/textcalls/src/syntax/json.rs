@@ -32,7 +32,7 @@ pub(super) struct JsonReader {
 }
 
 impl CallReader for JsonReader {
-    fn reach(&self) -> usize {
+    fn read_len(&self) -> usize {
         self.scan.as_ref().map_or(self.at, Scan::at)
     }
 

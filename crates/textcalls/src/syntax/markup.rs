@@ -41,7 +41,7 @@ impl MarkupReader {
 }
 
 impl CallReader for MarkupReader {
-    fn reach(&self) -> usize {
+    fn read_len(&self) -> usize {
         self.search
     }
 
@@ -256,7 +256,7 @@ fn done(form: Markup, tag: &Tag, body: Option<&str>, len: usize, view: ReaderInp
     if !rest.trim_ascii().is_empty() {
         let text = unescape(form, &tag.name, unpadded(rest));
         let text = match text.strip_prefix('\\') {
-            Some(text) if form == Markup::Bracket && begins_like_line(text) => text.to_owned(),
+            Some(text) if form == Markup::Bracket && looks_like_key_value(text) => text.to_owned(),
             _ => text,
         };
         let key = body_argument(&tag.name, view, &arguments);
@@ -277,7 +277,7 @@ fn line(text: &str) -> Option<(&str, &str, &str)> {
 }
 
 /// Whether a body looks like `@@key=value`, or is such a body escaped with a backslash.
-fn begins_like_line(body: &str) -> bool {
+fn looks_like_key_value(body: &str) -> bool {
     body.trim_start_matches(['\\', '\r', '\n']).starts_with("@@")
 }
 
@@ -317,7 +317,7 @@ pub(crate) fn write(form: Markup, call: &PastCall<'_>, tools: &[ShownTool]) -> S
         (Markup::Xml, Some(body)) => format!("<{name}{head}>\n{body}\n</{name}>"),
         (Markup::Bracket, None) => format!("[/{name}]\n{head}[{name}/]"),
         (Markup::Bracket, Some(body)) => {
-            let guard = if begins_like_line(&body) { "\\" } else { "" };
+            let guard = if looks_like_key_value(&body) { "\\" } else { "" };
             format!("[/{name}]\n{head}{guard}{body}\n[{name}/]")
         }
     }

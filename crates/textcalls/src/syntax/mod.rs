@@ -77,7 +77,7 @@ impl ReaderInput<'_> {
 /// Reads the calls of one form. It keeps its position.
 pub(crate) trait CallReader: std::fmt::Debug + Send + Sync {
     /// Returns how far it has read.
-    fn reach(&self) -> usize;
+    fn read_len(&self) -> usize;
 
     /// Continues behind the markers, which are `head` bytes long. `view.text` has the same start as before, and has
     /// grown or is complete.
@@ -116,8 +116,8 @@ impl Block {
     }
 
     /// Returns how far it has been read.
-    pub(crate) fn reach(&self) -> usize {
-        self.reader.reach()
+    pub(crate) fn read_len(&self) -> usize {
+        self.reader.read_len()
     }
 
     /// Continues reading. `view.text` has the same start as before, and has grown or is complete.

@@ -41,7 +41,7 @@ impl NamedReader {
 }
 
 impl CallReader for NamedReader {
-    fn reach(&self) -> usize {
+    fn read_len(&self) -> usize {
         self.json.as_ref().map_or(self.search, |(_, scan)| scan.at())
     }
 
@@ -300,7 +300,7 @@ impl Body {
 }
 
 impl CallReader for Body {
-    fn reach(&self) -> usize {
+    fn read_len(&self) -> usize {
         self.scan.as_ref().map_or(self.search, Scan::at)
     }
 
@@ -365,7 +365,7 @@ impl RawReader {
 }
 
 impl CallReader for RawReader {
-    fn reach(&self) -> usize {
+    fn read_len(&self) -> usize {
         self.search
     }
 
@@ -453,7 +453,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn code_that_was_cut_is_told_apart() {
+    fn cut_code_is_distinguished() {
         for (code, expect) in [
             ("print(1)", false),
             ("x = {'a': [1]}\nprint(x)  # it's done", false),

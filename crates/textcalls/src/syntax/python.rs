@@ -24,7 +24,7 @@ impl PythonicReader {
 }
 
 impl CallReader for PythonicReader {
-    fn reach(&self) -> usize {
+    fn read_len(&self) -> usize {
         self.value.as_ref().map_or(0, |(_, scan)| scan.at())
     }
 
@@ -164,7 +164,7 @@ impl BracesReader {
 }
 
 impl CallReader for BracesReader {
-    fn reach(&self) -> usize {
+    fn read_len(&self) -> usize {
         self.search
     }
 

@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_ends_where_its_bracket_closes() {
+    fn a_value_ends_at_its_closing_bracket() {
         let check = |text: &str, expect| {
             let mut whole = Scan::json(0, [Some("</x>"), None]);
             assert_eq!(whole.run(text), expect, "{text}");

@@ -66,7 +66,7 @@ struct Param {
 }
 
 impl CallReader for TaggedReader {
-    fn reach(&self) -> usize {
+    fn read_len(&self) -> usize {
         match &self.stage {
             Stage::Value { search, .. } => *search,
             _ => self.at,
@@ -451,7 +451,7 @@ impl NestedReader {
 }
 
 impl CallReader for NestedReader {
-    fn reach(&self) -> usize {
+    fn read_len(&self) -> usize {
         self.search
     }
 

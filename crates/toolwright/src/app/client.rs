@@ -33,7 +33,7 @@ const METHOD_NOT_FOUND: i64 = -32601;
 const INVALID_PARAMS: i64 = -32602;
 const INTERNAL: i64 = -32603;
 /// MCP's code for a request that the user rejected ("Sampling", "Error Handling").
-const TURNED_DOWN: i64 = -1;
+const USER_REJECTED: i64 = -1;
 
 /// A person who fills in forms and opens pages.
 #[async_trait]
@@ -220,10 +220,10 @@ impl AppClient {
         match (outcome.error, outcome.structured) {
             (None, Some(result)) => Ok(result),
             // A person skipped it.
-            (None, None) => Err(refusal(TURNED_DOWN, "the user turned it down".into())),
+            (None, None) => Err(refusal(USER_REJECTED, "the user turned it down".into())),
             (Some(error), _) => {
                 let code = match error.kind() {
-                    ErrorKind::Denied | ErrorKind::NotPermitted | ErrorKind::LimitExceeded => TURNED_DOWN,
+                    ErrorKind::Denied | ErrorKind::NotPermitted | ErrorKind::LimitExceeded => USER_REJECTED,
                     ErrorKind::InvalidParameters => INVALID_PARAMS,
                     _ => INTERNAL,
                 };

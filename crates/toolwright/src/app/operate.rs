@@ -171,8 +171,8 @@ impl Operator for Operations {
     async fn agents(&self, after: Option<&str>, limit: usize) -> Result<Value, StoreError> {
         let config = self.app.config();
         let agents = config.agents.iter().map(|agent| {
-            let mut value = json!(agent.spec);
-            value["name"] = agent.spec.name.as_str().into();
+            let mut value = json!(agent.config);
+            value["name"] = agent.config.name.as_str().into();
             shorten(&mut value);
             value
         });

@@ -250,8 +250,8 @@ impl Toolwright {
                 approval = self.checked((plan, 0), None, (&run.session, &run.policy, &values), None).1;
             }
             let driver = self.driver();
-            let spec = RunConfig { input: for_all_tools(input), ..RunConfig::new("", "") };
-            let mut state = driver.of_plan(spec, NO_REQUEST.to_owned(), &plan.over(input), AfterPlan::End, &run);
+            let config = RunConfig { input: for_all_tools(input), ..RunConfig::new("", "") };
+            let mut state = driver.of_plan(config, NO_REQUEST.to_owned(), &plan.over(input), AfterPlan::End, &run);
             if options.approved {
                 state.approve_plan(approval.clone());
             }
@@ -266,11 +266,11 @@ impl Toolwright {
     /// [`Error::Plan`] with [`PlanRefused::NotFound`], or errors of the store.
     pub async fn saved_plan(&self, id: &str) -> Result<(PlanDocument, RunInput), Error> {
         let state = self.saved_state(id).await?.0;
-        let (plan, mut input) = (plan_of(id, &state)?, state.spec().input.clone());
+        let (plan, mut input) = (plan_of(id, &state)?, state.config().input.clone());
         let Some(once) = plan.repeated().filter(|once| once.over(&input) == plan) else { return Ok((plan, input)) };
         for batch in 1.. {
             match self.saved_state(&batch_id(id, batch)).await {
-                Ok((state, _)) => input.instances.extend(state.spec().input.instances.clone()),
+                Ok((state, _)) => input.instances.extend(state.config().input.instances.clone()),
                 Err(Error::Plan(PlanRefused::NotFound(_))) => break,
                 Err(error) => return Err(error),
             }
@@ -323,7 +323,7 @@ impl Toolwright {
         let (mut state, _) = self.saved_state(id).await?;
         let plan = plan_of(id, &state)?;
         let run = self.plan_run(id, options);
-        let input = state.spec().input.clone();
+        let input = state.config().input.clone();
         let values = self.plan_values(&run, &input).await?;
         let driver = self.driver();
         let is_new = state.is_held();
@@ -369,7 +369,7 @@ impl Toolwright {
         let id = ended.id.as_str();
         let run = self.plan_run(id, &options);
         let (state, _) = self.saved_state(id).await?;
-        let input = state.spec().input.clone();
+        let input = state.config().input.clone();
         if ended.calls.len() > plan_of(id, &state)?.calls.len() {
             let why = format!(
                 "a plan over more than {MAX_INSTANCES} inputs is not repaired: run it again for the inputs whose \

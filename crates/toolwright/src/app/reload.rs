@@ -19,7 +19,7 @@ use toolwright_providers::catalogue::CatalogueProvider;
 use toolwright_providers::openapi::OpenApiProvider;
 use toolwright_runtime::Executor;
 
-use super::parts::build::{self, ProviderOptions, missing_tools, server_spec};
+use super::parts::build::{self, ProviderOptions, missing_tools, server_options};
 use super::parts::llm_tools::{LlmProviderOptions, OfferRule};
 use super::{ProviderSettings, ReloadChanges, Toolwright};
 use crate::config::{
@@ -106,10 +106,10 @@ impl Toolwright {
         self.remove_gone(&config, &running, &mut done).await;
         let mut fresh: Vec<Arc<dyn Provider>> = Vec::new();
         let catalogues: HashMap<String, _> =
-            config.catalogues.iter().map(|spec| (spec.namespace.clone(), spec.clone())).collect();
-        for spec in &config.catalogues {
-            if running.catalogues.get(&spec.namespace) != Some(spec) {
-                fresh.push(CatalogueProvider::new(spec.clone(), self.document_deps()));
+            config.catalogues.iter().map(|entry| (entry.namespace.clone(), entry.clone())).collect();
+        for entry in &config.catalogues {
+            if running.catalogues.get(&entry.namespace) != Some(entry) {
+                fresh.push(CatalogueProvider::new(entry.clone(), self.document_deps()));
             }
         }
         let servers: HashMap<String, _> =
@@ -118,14 +118,14 @@ impl Toolwright {
             let inherits = matches!(server.config.transport, McpTransport::Stdio { .. });
             let same = running.servers.get(&server.namespace) == Some(server);
             if !same || (inherits && !same_surroundings) {
-                fresh.push(McpProvider::new(server_spec(server, &config, &self.redactor), self.mcp.clone()));
+                fresh.push(McpProvider::new(server_options(server, &config, &self.redactor), self.mcp.clone()));
             }
         }
         let documents: HashMap<String, _> =
             config.openapi.iter().map(|document| (document.name.clone(), document.clone())).collect();
-        for spec in &config.openapi {
-            if running.openapi.get(&spec.name) != Some(spec) {
-                fresh.push(OpenApiProvider::with(spec.clone(), self.document_deps()));
+        for entry in &config.openapi {
+            if running.openapi.get(&entry.name) != Some(entry) {
+                fresh.push(OpenApiProvider::with(entry.clone(), self.document_deps()));
             }
         }
         self.put(fresh, &mut done).await;
@@ -141,7 +141,7 @@ impl Toolwright {
     async fn remove_gone(&self, config: &Config, running: &ProviderSettings, done: &mut ReloadChanges) {
         let servers = config.servers.iter().map(|server| &server.namespace);
         let documents = config.openapi.iter().map(|document| &document.name);
-        let catalogues = config.catalogues.iter().map(|spec| &spec.namespace);
+        let catalogues = config.catalogues.iter().map(|entry| &entry.namespace);
         let wanted: HashSet<&String> = servers.chain(documents).chain(catalogues).collect();
         let names = running.servers.keys().chain(running.openapi.keys()).chain(running.catalogues.keys());
         let gone: HashSet<&String> = names.filter(|name| !wanted.contains(name)).collect();
@@ -436,7 +436,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_loops_and_missing_folders_can_be_watched() {
+    fn links_cycles_and_missing_folders_can_be_watched() {
         let folder = tempfile::tempdir().expect("folder");
         let root = std::fs::canonicalize(folder.path()).expect("root");
         let link = |from: &str, to: &str| std::os::unix::fs::symlink(to, root.join(from)).expect("link");

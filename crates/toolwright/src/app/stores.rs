@@ -15,7 +15,7 @@ use super::Toolwright;
 use crate::error::Error;
 
 /// How long questions of a firing, a group member or a job taken over wait for a person, who may be away.
-pub(super) const PARKED: Duration = Duration::from_secs(7 * 24 * 3600);
+pub(super) const QUESTION_TIMEOUT: Duration = Duration::from_secs(7 * 24 * 3600);
 /// How often other processes' decisions about pins are looked for.
 const POLL: Duration = Duration::from_secs(1);
 
@@ -112,7 +112,7 @@ impl Toolwright {
     fn follow_jobs(self: &Arc<Self>, session: Option<SessionId>) {
         self.offer_jobs_after_first();
         // A process of one session has its person; jobs of others, like those of firings, may have to wait for one.
-        let usual = if session.is_some() { EXPIRY } else { PARKED };
+        let usual = if session.is_some() { EXPIRY } else { QUESTION_TIMEOUT };
         let app = Arc::downgrade(self);
         let context = move |session: Session, snapshot| {
             let (policy, approver): (_, Arc<dyn Approver>) = match app.upgrade() {

@@ -62,10 +62,12 @@ fn unmatched(
     // Names that were checked when the file was read are reported with their line.
     let is_reported =
         |glob: &String| config.problems.iter().any(|problem| problem.message.contains(&format!("`{glob}`")));
-    for AgentEntry { spec, .. } in &config.agents {
-        for (key, globs) in [("tools", spec.tools.as_ref()), ("disallowed_tools", Some(&spec.disallowed_tools))] {
+    for AgentEntry { config: agent_config, .. } in &config.agents {
+        for (key, globs) in
+            [("tools", agent_config.tools.as_ref()), ("disallowed_tools", Some(&agent_config.disallowed_tools))]
+        {
             let globs: Vec<String> = globs.into_iter().flatten().filter(|glob| !is_reported(glob)).cloned().collect();
-            known.tools(&format!("agents.{}.{key}", spec.name), &globs, &mut all);
+            known.tools(&format!("agents.{}.{key}", agent_config.name), &globs, &mut all);
         }
     }
     let policy = &config.sections.policy;

@@ -25,14 +25,14 @@ use super::skills::SkillEntry;
 #[derive(Debug, Clone, PartialEq)]
 pub struct AgentEntry {
     /// Its configuration.
-    pub spec: AgentConfig,
+    pub config: AgentConfig,
     /// The place of its definition.
     pub at: SourceLocation,
 }
 
 /// An agent before the agents are checked together.
 struct AgentDraft {
-    spec: AgentConfig,
+    config: AgentConfig,
     at: SourceLocation,
     /// The tree that it was read from, for the places of its keys.
     node: Node,
@@ -105,11 +105,11 @@ pub(super) fn load(
     let problems = &mut *scope.problems;
     drafts.retain_mut(|draft| check_agent(draft, names, problems));
     dedup_by_name(&mut drafts, problems);
-    let is_off = |draft: &mut AgentDraft| draft.spec.enabled == Some(false);
-    let off: BTreeSet<String> = drafts.extract_if(.., is_off).map(|draft| draft.spec.name).collect();
+    let is_off = |draft: &mut AgentDraft| draft.config.enabled == Some(false);
+    let off: BTreeSet<String> = drafts.extract_if(.., is_off).map(|draft| draft.config.name).collect();
     check_destinations(&mut drafts, off.clone(), problems);
     check_agents(&drafts, &off, problems);
-    drafts.into_iter().map(|AgentDraft { spec, at, .. }| AgentEntry { spec, at }).collect()
+    drafts.into_iter().map(|AgentDraft { config, at, .. }| AgentEntry { config, at }).collect()
 }
 
 /// Reads an agent file; `None` if it is unusable. Errors are added to `problems`, and affect only this agent.
@@ -157,8 +157,8 @@ fn parse(text: &str, file: &Arc<Path>, problems: &mut Vec<Problem>) -> Option<Ag
     translate(&mut node, problems);
     let name = node.take("name");
     check(&mut node, schema(), problems);
-    let mut spec: AgentConfig = match serde_json::from_value(node.to_value()) {
-        Ok(spec) => spec,
+    let mut config: AgentConfig = match serde_json::from_value(node.to_value()) {
+        Ok(config) => config,
         Err(error) => {
             let remedy = "compare it with `agents` in `toolwright config schema`";
             problems.push(Problem::with_file(Severity::EntryDisabled, file, error.to_string(), remedy));
@@ -166,8 +166,8 @@ fn parse(text: &str, file: &Arc<Path>, problems: &mut Vec<Problem>) -> Option<Ag
         }
     };
     let body = body.trim();
-    if spec.prompt.is_empty() {
-        body.clone_into(&mut spec.prompt);
+    if config.prompt.is_empty() {
+        body.clone_into(&mut config.prompt);
     } else if !body.is_empty() {
         let at = &node.get("prompt").map_or(&node.at, |member| &member.at).clone();
         let message = "the instructions stand both in the front matter and after it";
@@ -177,14 +177,14 @@ fn parse(text: &str, file: &Arc<Path>, problems: &mut Vec<Problem>) -> Option<Ag
     let stem = || file.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
     let written = name.as_ref().and_then(|name| name.value.text().map(str::trim)).filter(|name| !name.is_empty());
     let written = written.map_or_else(stem, str::to_owned);
-    spec.name = legal_name(&written);
+    config.name = legal_name(&written);
     let at = name.as_ref().map_or_else(|| node.at.clone(), |name| name.at.clone());
-    if spec.name != written && !spec.name.is_empty() {
-        let message = format!("the agent `{written}` is called `{}` here", spec.name);
+    if config.name != written && !config.name.is_empty() {
+        let message = format!("the agent `{written}` is called `{}` here", config.name);
         let remedy = "a name has lower-case letters, digits, `_` and `-`";
         problems.push(Problem::new(Severity::Warning, &at, "name", message, remedy));
     }
-    Some(AgentDraft { spec, at, node, prefix: String::new() })
+    Some(AgentDraft { config, at, node, prefix: String::new() })
 }
 
 /// Returns the schema of front matter: that of an entry of `agents`, except that unknown keys only warn.
@@ -201,34 +201,34 @@ fn schema() -> &'static Value {
 }
 
 fn entry(mut member: Member, scope: &mut ResolveScope<'_>) -> Option<AgentDraft> {
-    let mut spec: AgentConfig = scope.entry(&mut member, entry_schema("agents"), "agents")?;
-    spec.name.clone_from(&member.key);
+    let mut config: AgentConfig = scope.entry(&mut member, entry_schema("agents"), "agents")?;
+    config.name.clone_from(&member.key);
     let prefix = format!("agents.{}.", member.key);
-    Some(AgentDraft { spec, at: member.at, node: member.value, prefix })
+    Some(AgentDraft { config, at: member.at, node: member.value, prefix })
 }
 
 /// Checks an agent by itself, and replaces aliases of models. Returns whether it is usable.
 fn check_agent(draft: &mut AgentDraft, names: &KnownNames<'_>, problems: &mut Vec<Problem>) -> bool {
     let before = problems.len();
     let out = Severity::EntryDisabled;
-    if let Err(error) = check_name(&draft.spec.name) {
+    if let Err(error) = check_name(&draft.config.name) {
         problems.push(draft.problem(out, "name", error.to_string(), "rename it"));
     }
-    let schema = draft.spec.output_schema.clone().map(serde_json::Value::Object);
+    let schema = draft.config.output_schema.clone().map(serde_json::Value::Object);
     if let Some(Err(error)) = schema.map(ReportConfig::by_schema) {
         problems.push(draft.problem(out, "output_schema", error.to_string(), "write a JSON Schema"));
     }
-    if draft.spec.rules.iter().any(|rule| rule.effect != Effect::Deny) {
+    if draft.config.rules.iter().any(|rule| rule.effect != Effect::Deny) {
         let message = "an agent's rules may only deny".to_owned();
         problems.push(draft.problem(out, "rules", message, "allow and ask under `policy.rules` of the configuration"));
     }
-    if let Err((field, why)) = draft.spec.settings.check() {
+    if let Err((field, why)) = draft.config.settings.check() {
         problems.push(draft.problem(out, "settings", format!("{field}: {why}"), "fix it, or remove it"));
     }
     if problems.len() > before {
         return false;
     }
-    if draft.spec.description.trim().is_empty() {
+    if draft.config.description.trim().is_empty() {
         let message = "it has no description: a model cannot tell when to use it".to_owned();
         problems.push(draft.problem(Severity::Warning, "description", message, "say in a sentence when to use it"));
     }
@@ -246,7 +246,7 @@ fn resolve_triggers(draft: &mut AgentDraft, names: &KnownNames<'_>, problems: &m
         check_trigger(&trigger, names.channels).map(|()| trigger.model)
     };
     let mut indices = 0..;
-    let mut triggers = std::mem::take(&mut draft.spec.triggers);
+    let mut triggers = std::mem::take(&mut draft.config.triggers);
     triggers.retain_mut(|written| {
         let index = indices.next().unwrap_or_default();
         let mut model = match read(written) {
@@ -266,7 +266,7 @@ fn resolve_triggers(draft: &mut AgentDraft, names: &KnownNames<'_>, problems: &m
         }
         true
     });
-    draft.spec.triggers = triggers;
+    draft.config.triggers = triggers;
 }
 
 /// Checks that a configured trigger can fire.
@@ -279,7 +279,7 @@ pub(super) fn check_trigger(trigger: &TriggerConfig, channels: &Channels) -> Res
 
 /// Appends the texts of its skills to its own.
 fn resolve_skills(draft: &mut AgentDraft, skills: &[SkillEntry], problems: &mut Vec<Problem>) {
-    for name in draft.spec.skills.clone() {
+    for name in draft.config.skills.clone() {
         let Some(entry) = skills.iter().find(|entry| entry.skill.name == name) else {
             let remedy = nearest(&name, skills.iter().map(|entry| entry.skill.name.as_str())).map_or_else(
                 || "write it as a folder of `skills` with a file SKILL.md, or take it out".to_owned(),
@@ -288,8 +288,8 @@ fn resolve_skills(draft: &mut AgentDraft, skills: &[SkillEntry], problems: &mut 
             problems.push(draft.problem(Severity::Warning, "skills", format!("there is no skill `{name}`"), remedy));
             continue;
         };
-        let gap = if draft.spec.prompt.is_empty() { "" } else { "\n\n" };
-        draft.spec.prompt = format!("{}{gap}{}", draft.spec.prompt, entry.skill.in_words().trim_end());
+        let gap = if draft.config.prompt.is_empty() { "" } else { "\n\n" };
+        draft.config.prompt = format!("{}{gap}{}", draft.config.prompt, entry.skill.in_words().trim_end());
     }
 }
 
@@ -297,7 +297,7 @@ fn check_tools(draft: &AgentDraft, names: &KnownNames<'_>, problems: &mut Vec<Pr
     if names.tools.is_empty() {
         return;
     }
-    for (glob, near) in unknown_tools(&draft.spec, names.tools.iter().map(String::as_str)) {
+    for (glob, near) in unknown_tools(&draft.config, names.tools.iter().map(String::as_str)) {
         let namespace = glob.split_once("__").or_else(|| glob.split_once(':')).map(|(namespace, _)| namespace);
         let is_source =
             |namespace: &str| namespace.contains(['*', '?']) || names.sources.iter().any(|source| source == namespace);
@@ -305,7 +305,7 @@ fn check_tools(draft: &AgentDraft, names: &KnownNames<'_>, problems: &mut Vec<Pr
             continue;
         }
         let key =
-            if draft.spec.tools.iter().flatten().any(|tool| *tool == glob) { "tools" } else { "disallowed_tools" };
+            if draft.config.tools.iter().flatten().any(|tool| *tool == glob) { "tools" } else { "disallowed_tools" };
         let remedy = near.map_or_else(
             || "`toolwright tools ls` lists the tools".to_owned(),
             |near| format!("did you mean `{near}`?"),
@@ -316,18 +316,18 @@ fn check_tools(draft: &AgentDraft, names: &KnownNames<'_>, problems: &mut Vec<Pr
 
 /// Reports unknown agents: among the tools of others, and in triggers.
 fn check_agents(drafts: &[AgentDraft], off: &BTreeSet<String>, problems: &mut Vec<Problem>) {
-    let agents = || drafts.iter().map(|draft| draft.spec.name.as_str());
+    let agents = || drafts.iter().map(|draft| draft.config.name.as_str());
     for draft in drafts {
-        let spec = &draft.spec;
+        let config = &draft.config;
         let unknown = |agent: &str| {
-            let remedy = nearest(agent, agents().filter(|name| *name != spec.name)).map_or_else(
+            let remedy = nearest(agent, agents().filter(|name| *name != config.name)).map_or_else(
                 || "`toolwright agents ls` lists the agents".to_owned(),
                 |near| format!("did you mean `{near}`?"),
             );
             (format!("there is no agent `{agent}`"), remedy)
         };
-        let tools = spec.tools.iter().flatten().map(|tool| ("tools", tool));
-        for (key, tool) in tools.chain(spec.disallowed_tools.iter().map(|tool| ("disallowed_tools", tool))) {
+        let tools = config.tools.iter().flatten().map(|tool| ("tools", tool));
+        for (key, tool) in tools.chain(config.disallowed_tools.iter().map(|tool| ("disallowed_tools", tool))) {
             let Some(agent) = tool.strip_prefix("agent__").or_else(|| tool.strip_prefix("agent:")) else { continue };
             let agent = agent.split('@').next().unwrap_or_default();
             let is_tool = matches!(check_name(agent), Err(NameError::Reserved(_)));
@@ -339,10 +339,10 @@ fn check_agents(drafts: &[AgentDraft], off: &BTreeSet<String>, problems: &mut Ve
             problems.push(draft.problem(Severity::Warning, key, message, remedy));
         }
         for (index, node) in draft.trigger_nodes().iter().enumerate() {
-            let Some(agent) = node.text_of("agent").filter(|agent| *agent != spec.name) else { continue };
+            let Some(agent) = node.text_of("agent").filter(|agent| *agent != config.name) else { continue };
             let (message, remedy) = match agents().any(|name| name == agent) {
                 true => (
-                    format!("it starts `{}`, not `{agent}`", spec.name),
+                    format!("it starts `{}`, not `{agent}`", config.name),
                     format!("leave `agent` out, or write the trigger in the file or entry of `{agent}`"),
                 ),
                 false => unknown(agent),
@@ -353,7 +353,7 @@ fn check_agents(drafts: &[AgentDraft], off: &BTreeSet<String>, problems: &mut Ve
 }
 
 fn resolve_model(draft: &mut AgentDraft, names: &KnownNames<'_>, problems: &mut Vec<Problem>) {
-    if let Some((message, remedy)) = check_model(&mut draft.spec.model, names) {
+    if let Some((message, remedy)) = check_model(&mut draft.config.model, names) {
         problems.push(draft.problem(Severity::Warning, "model", message, remedy));
     }
 }
@@ -407,12 +407,12 @@ pub(super) fn check_model(model: &mut Option<String>, names: &KnownNames<'_>) ->
 fn dedup_by_name(drafts: &mut Vec<AgentDraft>, problems: &mut Vec<Problem>) {
     let mut kept: Vec<AgentDraft> = Vec::with_capacity(drafts.len());
     for draft in drafts.drain(..) {
-        match kept.iter().find(|first| first.spec.name == draft.spec.name) {
-            Some(first) if first.spec.enabled == Some(false) => {}
+        match kept.iter().find(|first| first.config.name == draft.config.name) {
+            Some(first) if first.config.enabled == Some(false) => {}
             Some(first) => {
                 let message = format!(
                     "the agent `{}` of {}:{} is used instead",
-                    draft.spec.name,
+                    draft.config.name,
                     first.at.file.display(),
                     first.at.line
                 );
@@ -428,46 +428,47 @@ fn dedup_by_name(drafts: &mut Vec<AgentDraft>, problems: &mut Vec<Problem>) {
 /// disabled, is removed from the agents that name it.
 fn check_destinations(drafts: &mut Vec<AgentDraft>, off: BTreeSet<String>, problems: &mut Vec<Problem>) {
     let mut left_out = off;
-    let all: Vec<String> = drafts.iter().map(|draft| draft.spec.name.clone()).collect();
+    let all: Vec<String> = drafts.iter().map(|draft| draft.config.name.clone()).collect();
     let all: Vec<&str> = all.iter().map(String::as_str).collect();
     drafts.retain(|draft| {
         let unknown = draft
-            .spec
+            .config
             .router
             .destinations
             .iter()
             .find(|to| !all.contains(&&*to.agent) && !left_out.contains(&to.agent));
         let Some(unknown) = unknown else { return true };
         let message = format!("there is no agent `{}`", unknown.agent);
-        let remedy = nearest(&unknown.agent, all.iter().copied().filter(|name| *name != draft.spec.name)).map_or_else(
-            || "`toolwright agents ls` lists the agents".to_owned(),
-            |near| format!("did you mean `{near}`?"),
-        );
+        let remedy = nearest(&unknown.agent, all.iter().copied().filter(|name| *name != draft.config.name))
+            .map_or_else(
+                || "`toolwright agents ls` lists the agents".to_owned(),
+                |near| format!("did you mean `{near}`?"),
+            );
         problems.push(draft.problem(Severity::EntryDisabled, "router", message, remedy));
-        left_out.insert(draft.spec.name.clone());
+        left_out.insert(draft.config.name.clone());
         false
     });
     loop {
-        let specs: Vec<AgentConfig> = drafts.iter().map(|draft| draft.spec.clone()).collect();
-        let Some(cycle) = find_cycle(&specs) else { break };
+        let configs: Vec<AgentConfig> = drafts.iter().map(|draft| draft.config.clone()).collect();
+        let Some(cycle) = find_cycle(&configs) else { break };
         drafts.retain(|draft| {
-            let is_in = cycle.contains(&draft.spec.name);
+            let is_in = cycle.contains(&draft.config.name);
             if is_in {
                 let message = format!("its destinations lead back to it: {}", cycle.join(" -> "));
                 let remedy = "remove one of these destinations; `may_return: true` lets an agent hand a request back";
                 problems.push(draft.problem(Severity::EntryDisabled, "router", message, remedy));
-                left_out.insert(draft.spec.name.clone());
+                left_out.insert(draft.config.name.clone());
             }
             !is_in
         });
     }
     let descriptions: BTreeMap<String, String> =
-        drafts.iter().map(|draft| (draft.spec.name.clone(), draft.spec.description.clone())).collect();
+        drafts.iter().map(|draft| (draft.config.name.clone(), draft.config.description.clone())).collect();
     for draft in drafts {
         let (kept, gone): (Vec<_>, Vec<_>) =
-            draft.spec.router.destinations.drain(..).partition(|to| !left_out.contains(&to.agent));
-        draft.spec.router.destinations = kept;
-        for to in &mut draft.spec.router.destinations {
+            draft.config.router.destinations.drain(..).partition(|to| !left_out.contains(&to.agent));
+        draft.config.router.destinations = kept;
+        for to in &mut draft.config.router.destinations {
             if to.description.is_empty() {
                 to.description = descriptions.get(&to.agent).cloned().unwrap_or_default();
             }

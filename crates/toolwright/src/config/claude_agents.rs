@@ -405,7 +405,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_denied_edit_takes_every_tool_that_writes() {
+    fn denying_edits_removes_every_writing_tool() {
         use toolwright_providers::builtin::{self, BuiltinOptions};
         let tools = builtin::tools(&BuiltinOptions::default());
         let definitions = tools.iter().map(|tool| tool.definition()).filter(|tool| tool.id.namespace() == "fs");

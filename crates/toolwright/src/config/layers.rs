@@ -36,18 +36,18 @@ pub(crate) fn read(
 
 /// Merges `node` below nearer files: mappings key by key, entries as a whole, and rules and tools of a policy after the
 /// nearer ones.
-pub(crate) fn lay_under(merged: &mut Node, node: Node) {
+pub(crate) fn merge_below(merged: &mut Node, node: Node) {
     let Data::Map(sections) = node.data else { return };
     for section in sections {
         let Data::Map(have) = &mut merged.data else { return };
         match have.iter_mut().find(|member| member.key == section.key) {
             None => have.push(section),
-            Some(nearer) => lay_section_under(&mut nearer.value, section.value),
+            Some(nearer) => merge_section_below(&mut nearer.value, section.value),
         }
     }
 }
 
-fn lay_section_under(nearer: &mut Node, farther: Node) {
+fn merge_section_below(nearer: &mut Node, farther: Node) {
     let (Data::Map(nearer), Data::Map(farther)) = (&mut nearer.data, farther.data) else { return };
     for member in farther {
         match nearer.iter_mut().find(|have| have.key == member.key) {

@@ -15,7 +15,7 @@ use super::agents::{self, KnownNames};
 use super::files::folders::{DefinitionFolder, FolderKind, paths_in, user_folders};
 use super::files::node::{Data, Member, Node, Problem, Severity, SourceLocation};
 use super::files::{FileNames, FileStamp, Layer, LayerKind, Variables, base_files, read_text};
-use super::layers::{Project, find_project, lay_under, read};
+use super::layers::{Project, find_project, merge_below, read};
 use super::resolve::{
     check_channels, check_reach, check_views, resolve_settings, resolve_tools, resolve_triggers, telemetry,
 };
@@ -111,7 +111,7 @@ pub fn load(options: &LoadOptions, variables: Variables<'_>) -> Config {
             root = layer.path.parent().map(Path::to_path_buf);
         }
         files.push(layer.path.clone());
-        lay_under(&mut merged, node);
+        merge_below(&mut merged, node);
     }
     let root = options.root.as_ref().map(|root| options.cwd.join(root)).or(root).unwrap_or_else(|| options.cwd.clone());
     let root = std::fs::canonicalize(&root).unwrap_or_else(|error| {

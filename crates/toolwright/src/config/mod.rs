@@ -41,7 +41,7 @@ pub use load::{LoadOptions, load, state_dir};
 pub use sections::check::{json_schema, policy_file};
 pub use sections::delegates::DelegatesConfig;
 pub use sections::file::{self, ConfigFile, EmbeddingsConfig, PolicyConfig};
-pub use sections::llm_tools::{LlmEntry, Tuned};
+pub use sections::llm_tools::{LlmEntry, ShippedToolOverrides};
 pub use sections::models::{CompatSource, ModelConfig, ModelsConfig, read_compat};
 pub use sections::variables::{forget_secrets, keep_secrets, names_variable, secret_file, variable};
 pub use skills::SkillEntry;
@@ -158,20 +158,20 @@ impl Config {
     /// Returns the agent of this name.
     #[must_use]
     pub fn agent(&self, name: &str) -> Option<&AgentEntry> {
-        self.agents.iter().find(|agent| agent.spec.name == name)
+        self.agents.iter().find(|agent| agent.config.name == name)
     }
 
     /// Returns the triggers of the configuration and of its agents, with their names.
     pub(crate) fn named_triggers(&self) -> Vec<(String, TriggerConfig)> {
         let mut named: Vec<(String, TriggerConfig)> = self.sections.triggers.clone().into_iter().collect();
         for agent in &self.agents {
-            for (number, written) in agent.spec.triggers.iter().enumerate() {
-                let name = format!("{}-{}", agent.spec.name, number + 1);
+            for (number, written) in agent.config.triggers.iter().enumerate() {
+                let name = format!("{}-{}", agent.config.name, number + 1);
                 match TriggerConfig::parse(written) {
                     Ok(trigger) => {
-                        named.push((name, TriggerConfig { agent: Some(agent.spec.name.clone()), ..trigger }))
+                        named.push((name, TriggerConfig { agent: Some(agent.config.name.clone()), ..trigger }))
                     }
-                    Err(error) => tracing::warn!("trigger {} of agent {}: {error}", number + 1, agent.spec.name),
+                    Err(error) => tracing::warn!("trigger {} of agent {}: {error}", number + 1, agent.config.name),
                 }
             }
         }

@@ -146,7 +146,7 @@ fn check_started(
     (agents, known): (&[AgentEntry], &KnownNames<'_>),
     problems: &mut Vec<Problem>,
 ) {
-    let names = || agents.iter().map(|agent| agent.spec.name.as_str());
+    let names = || agents.iter().map(|agent| agent.config.name.as_str());
     if let Some(agent) = agent.filter(|agent| names().all(|name| name != *agent)) {
         let message = format!("there is no agent `{agent}`: its {fails} fail");
         let remedy = nearest(agent, names()).map_or_else(

@@ -449,7 +449,7 @@ mod tests {
     const GIT: &str = "  git:\n    command: uvx\n    args: [\"mcp-server-git\"]\n    env:\n      \"N\": \"1\"\n";
 
     #[test]
-    fn additions_keep_everything_else() {
+    fn additions_leave_other_entries_unchanged() {
         let git = GIT.replace("\"N\"", "N");
         check_add("", &format!("mcpServers:\n{git}"));
         check_add("# mine\ndefaults: {}\n", &format!("# mine\ndefaults: {{}}\n\nmcpServers:\n{git}"));
@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_edited_is_refused() {
+    fn uneditable_configurations_are_refused() {
         assert!(matches!(add_servers("mcpServers: {a: {command: x}}\n", &git()), Err(EditError::Layout(_))));
         assert!(matches!(add_servers("mcpServers:\n  git:\n    command: x\n", &git()), Err(EditError::Exists(_))));
         assert!(matches!(add_servers("a: [\n", &git()), Err(EditError::Broken(_))));
@@ -517,14 +517,14 @@ mod tests {
     }
 
     #[test]
-    fn awkward_texts_survive() {
+    fn unusual_texts_survive() {
         let entry = json!({"command": "a b", "args": ["-y", "#x", "a: b", "1.10", "true", ""], "env": {"K": "${V:-x}", "L": "yes"}});
         let text = add_servers("", &[("Time Server".into(), entry.clone())]).expect("edit");
         assert_eq!(parse(&text).expect("yaml")["mcpServers"]["Time Server"], entry);
     }
 
     #[test]
-    fn a_section_is_put_back_where_it_stood() {
+    fn a_removed_section_returns_to_its_place() {
         let check = |text: &str, shown: Option<&str>, section: &str, expect: &str| {
             assert_eq!(section_text(text, "policy").expect("read").as_deref(), shown, "{text}");
             assert_eq!(put_section(text, "policy", section).expect("edit"), expect, "{text}");
@@ -554,7 +554,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_is_added_at_its_place() {
+    fn a_rule_is_inserted_at_its_position() {
         let rule = Rule::allow("shop:order");
         let check = |section: &str, place: usize, expect: &str| {
             let edited = add_rule(section, place, &rule).expect("edit");

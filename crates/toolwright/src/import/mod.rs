@@ -224,7 +224,7 @@ impl Source {
             }
             _ => json(text)?,
         };
-        let mut imported = Imported { notes: rules_elsewhere(self, &document), ..Imported::default() };
+        let mut imported = Imported { notes: unimported_limits(self, &document), ..Imported::default() };
         for servers in self.sections(&document, cwd) {
             for (name, written) in servers {
                 if imported.servers.iter().any(|(have, _)| have == name) {
@@ -279,7 +279,7 @@ fn is_disabled_in_client(source: Source, document: &Value, cwd: &Path, name: &st
 }
 
 /// Returns notes on sections outside the entries that may limit tools and are not carried over.
-fn rules_elsewhere(source: Source, document: &Value) -> Vec<String> {
+fn unimported_limits(source: Source, document: &Value) -> Vec<String> {
     let sections: &[&str] = if source == Source::Opencode { &["tools", "permission"] } else { &[] };
     let found = sections.iter().filter(|key| document.get(**key).is_some());
     found

@@ -50,7 +50,7 @@ async fn an_agent_calls_tools_and_answers() {
 }
 
 #[tokio::test]
-async fn a_run_hears_its_own_events_only() {
+async fn a_run_gets_only_its_own_events() {
     let echo = || Turn::computed(|asked| Reply::text(asked.last_user_text()));
     let (builder, _model) = scripted(builder(), vec![echo(), echo()]).await;
     let tw = builder.build().await.expect("builds");
@@ -91,7 +91,7 @@ async fn the_approver_of_the_agent_is_asked() {
 }
 
 #[tokio::test]
-async fn a_conversation_remembers_and_begins_anew() {
+async fn a_conversation_remembers_and_restarts() {
     let turns = vec![Turn::text("Hello."), Turn::text("You said hi."), Turn::text("Hello again.")];
     let (builder, model) = scripted(builder(), turns).await;
     let tw = builder.build().await.expect("builds");
@@ -107,7 +107,7 @@ async fn a_conversation_remembers_and_begins_anew() {
 }
 
 #[tokio::test]
-async fn a_saved_run_goes_on_in_another_process() {
+async fn a_saved_run_continues_in_another_process() {
     let state = tempfile::tempdir().expect("folder");
     let later = |_: &ApprovalRequest| ApprovalDecision::Later;
     let turns = vec![calls("mail__send", json!({"to": "me"})), Turn::text("Sent.")];

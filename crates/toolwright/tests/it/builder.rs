@@ -132,7 +132,7 @@ async fn rules_and_the_approver_decide_calls() {
 }
 
 #[tokio::test]
-async fn where_nobody_answers_the_remedy_is_named() {
+async fn denials_without_approver_name_the_remedy() {
     let tw = builder().tool(Send).policy(Profile::Ask).build().await.expect("builds");
     let denied = tw.call("mail__send", json!({"to": "a"})).await.expect_err("denied").to_string();
     assert!(denied.contains(".approver(..)"), "{denied}");

@@ -127,7 +127,7 @@ fn the_agent_in_ci_only_reads() {
 }
 
 #[test]
-fn the_assistant_asks_about_strangers_and_deletes_nothing() {
+fn the_assistant_asks_before_unknown_senders() {
     let config = config("personal-assistant.yaml");
     let mail = |said| Call { said, ..call("mail:send", json!({"to": "ann@example.com"})) };
     check(
@@ -145,7 +145,7 @@ fn the_assistant_asks_about_strangers_and_deletes_nothing() {
 }
 
 #[test]
-fn the_local_setup_reaches_nothing_beyond() {
+fn the_local_setup_stays_on_this_machine() {
     let config = config("local-only.yaml");
     check(
         &config.policy(None, Profile::Ask),
@@ -187,7 +187,7 @@ fn the_team_has_tokens_views_and_roles() {
 
 /// What other tool systems write, key for key, loads here.
 #[test]
-fn words_of_other_tool_systems_are_read() {
+fn tool_terms_of_other_systems_are_recognised() {
     let text = r#"
 defaults: {toolTimeout: 30000, toolResponseMaxBytes: 100000, traceMCP: true, mcpInitConcurrency: 4}
 queues:

@@ -48,14 +48,14 @@ fn command(name: &str, model: Option<&ScriptedModel>) -> Command {
     command
 }
 
-fn said(output: &Output) -> String {
+fn error_output(output: &Output) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
     text(&output.stdout)
 }
 
 async fn run(mut command: Command) -> String {
-    said(&command.output().await.expect("runs"))
+    error_output(&command.output().await.expect("runs"))
 }
 
 #[tokio::test]

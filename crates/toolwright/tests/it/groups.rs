@@ -176,7 +176,7 @@ async fn members_change_groups_only_if_privileged() {
 }
 
 #[tokio::test]
-async fn a_full_mailbox_is_told_by_its_member() {
+async fn a_full_mailbox_error_names_its_member() {
     let dir = tempfile::tempdir().expect("dir");
     let tw = with_groups(dir.path()).build().await.expect("builds");
     tw.call("group__add_agent", json!({"name": "scout"})).await.expect("added");

@@ -118,7 +118,7 @@ async fn readers_miss_nothing_but_their_own_messages() {
 }
 
 #[tokio::test]
-async fn memory_says_who_said_what_in_earlier_runs() {
+async fn memory_names_the_speakers_of_earlier_runs() {
     let turns = vec![
         calls("memory__scratchpad", json!({"op": "set", "key": "color", "value": "vermilion"})),
         Turn::computed(|_| Reply::text("The marmalade is on the shelf.")),

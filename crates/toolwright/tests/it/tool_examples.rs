@@ -154,7 +154,7 @@ async fn check(title: &str, (name, fields): (&str, Value), meta: Value, expect: 
 }
 
 #[tokio::test]
-async fn meta_properties_say_how_calls_run() {
+async fn meta_properties_control_how_calls_run() {
     let add = || json!({"const": "math__add"});
     let engines = || json!({"_activity": {"enum": ["math__add", "math__multiply"]}});
     let latent = || json!({"_activity": {"const": ""}, "_output": {"type": "integer"}});
@@ -218,7 +218,7 @@ async fn activities_come_from_servers_endpoints_and_models() {
 }
 
 #[tokio::test]
-async fn a_useless_answer_is_repaired_once() {
+async fn an_unusable_answer_is_repaired_once() {
     let (none, wrong) = (json!({"output": null, "calls": []}), json!({"output": {"summary": 1}, "calls": []}));
     let right = json!({"output": {"summary": "now"}, "calls": []});
     let (answer, bodies) = asked(vec![wrong.clone(), right]).await;

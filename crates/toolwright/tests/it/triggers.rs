@@ -130,7 +130,7 @@ async fn restart() -> String {
 }
 
 #[tokio::test]
-async fn a_firing_has_the_roles_its_token_has() {
+async fn a_firing_has_its_tokens_roles() {
     for (tokens, expect) in [
         (json!({"guest": {"token": "other", "roles": ["ops"]}}), Ok(true)),
         (json!({"guest": {"token": "other"}}), Ok(false)),

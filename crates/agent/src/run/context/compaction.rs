@@ -188,7 +188,7 @@ impl RunState {
     }
 
     /// Returns whether the rest of the task's tokens is enough to compact the messages in `range`.
-    pub(crate) fn affords_compaction(
+    pub(crate) fn can_afford_compaction(
         &self,
         range: &Range<usize>,
         sources: &CompactionSources,
@@ -290,7 +290,7 @@ impl RunState {
     /// Returns the tokens that the task may still use.
     fn tokens_left(&self) -> Option<u64> {
         let Usage { input_tokens, output_tokens, .. } = self.task.usage;
-        Some(self.spec.limits.tokens?.saturating_sub(input_tokens.saturating_add(output_tokens)))
+        Some(self.config.limits.tokens?.saturating_sub(input_tokens.saturating_add(output_tokens)))
     }
 
     /// Returns the calls of the current compaction that have not ended.
@@ -331,7 +331,7 @@ impl RunState {
             _ => self.context.compaction_failed(),
         }
         // The limit is checked before the model is asked again.
-        if let Some(reason) = self.spec.limits.exhausted(self.task.turns, &self.task.usage) {
+        if let Some(reason) = self.config.limits.exhausted(self.task.turns, &self.task.usage) {
             self.finish(Status::Partial, Some(reason));
         }
         Ok(compacted)

@@ -8,12 +8,12 @@ use toolwright_core::model::{CallResult, Message};
 use toolwright_core::output::OutputReaders;
 
 /// A result is evicted only if it has this many hundredths of its note's size. Smaller ones free next to nothing.
-const WORTH_REMOVING: usize = 250;
+const MIN_EVICTED_PERCENT: usize = 250;
 /// The most tokens of the note that replaces a result, without the beginning of the result.
 const NOTE: usize = 60;
 /// The limit, in tokens, from which the note contains the beginning of the result: a byte for each `TOKENS_A_BYTE` of
 /// the limit, and at most `MOST_BYTES`.
-const ROOMY: usize = 60_000;
+const PREVIEW_LIMIT: usize = 60_000;
 const TOKENS_A_BYTE: usize = 500;
 const MOST_BYTES: usize = 400;
 /// Bytes per token of a text.
@@ -22,10 +22,10 @@ const BYTES: usize = 4;
 const LAST_TURNS: usize = 2;
 /// The divisor of the limit that gives the least worthwhile gain. Smaller plans wait until there is no other way,
 /// because each invalidates the provider's prompt cache.
-const WORTHWHILE: usize = 10;
+const MIN_GAIN_DIVISOR: usize = 10;
 /// Percentage of the limit that is low enough if evicting old results does not reach the target: asking a model costs
 /// more than invalidating the provider's prompt cache again.
-const ENOUGH: usize = 70;
+const SUFFICIENT_PERCENT: usize = 70;
 /// Percentage of the limit at which room is made. The rest is for the results of the next turn.
 const FULL: usize = 90;
 
@@ -94,7 +94,7 @@ impl EvictionInput<'_> {
         }
         let results = self.evictable();
         let (truncate, left) = self.truncated(&results, 0, total);
-        if left <= self.target.max(self.limit * ENOUGH / 100) {
+        if left <= self.target.max(self.limit * SUFFICIENT_PERCENT / 100) {
             return EvictionPlan { truncate, ..EvictionPlan::default() };
         }
         if let Some((range, gain)) = self.range(&sizes, total) {
@@ -120,7 +120,7 @@ impl EvictionInput<'_> {
     }
 
     fn is_worthwhile(&self, before: usize, after: usize) -> bool {
-        before > self.limit || before - after.min(before) >= self.limit / WORTHWHILE
+        before > self.limit || before - after.min(before) >= self.limit / MIN_GAIN_DIVISOR
     }
 
     /// Returns the results that can be evicted, the oldest first, with the tokens that each frees. Tools that they
@@ -138,7 +138,7 @@ impl EvictionInput<'_> {
         });
         each.filter(|(_, result)| !self.notes.contains(&result.call_id))
             .map(|(place, result)| (place, result.tokens()))
-            .filter(|(_, tokens)| *tokens >= note * WORTH_REMOVING / 100)
+            .filter(|(_, tokens)| *tokens >= note * MIN_EVICTED_PERCENT / 100)
             .map(|(place, tokens)| (place, tokens - note))
             .collect()
     }
@@ -194,7 +194,7 @@ impl EvictionInput<'_> {
 
 /// Returns the bytes of a result that its note keeps, for a limit of this many tokens.
 pub(super) fn beginning(limit: usize) -> usize {
-    if limit < ROOMY { 0 } else { (limit / TOKENS_A_BYTE).min(MOST_BYTES) }
+    if limit < PREVIEW_LIMIT { 0 } else { (limit / TOKENS_A_BYTE).min(MOST_BYTES) }
 }
 
 /// Maximum files that a note names; the stored text names all.
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mildest_sufficient_plan_is_taken() {
+    fn the_least_eviction_that_suffices_is_chosen() {
         let seen = EvictionScope::Seen;
         // Up to nine tenths of the room nothing is done.
         check("u10 c400 c400 c20", Some(100), None, seen, "");
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_note_says_how_to_read_the_result() {
+    fn a_result_note_explains_how_to_read_it() {
         let result = |text: &str| CallResult { content: vec![ContentBlock::text(text)], ..CallResult::default() };
         let (both, grep) = (named(Some("output__read"), Some("output__grep")), named(None, Some("output__grep")));
         let check_of =

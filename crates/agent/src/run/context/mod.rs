@@ -36,7 +36,7 @@ const BUFFER: usize = 20;
 /// Tokens reserved for an answer without a limit, but a quarter of the window at most.
 const ANSWER: usize = 4096;
 /// Percentage of the limit from which the model's own tokenizer counts the conversation.
-const NEAR: usize = 80;
+const EXACT_COUNT_PERCENT: usize = 80;
 /// The least number of model answers between two compactions.
 const ANSWERS_BETWEEN: u32 = 5;
 /// The divisor of the limit that gives the size of a summary. Facts and the user's words may have as much each.
@@ -227,8 +227,8 @@ impl RunState {
     /// overflow has shown.
     #[must_use]
     pub fn context_limit(&self) -> Option<usize> {
-        let answer = self.context.answer.or(self.spec.max_tokens);
-        let by_window = self.spec.window.map(|window| limit(window, answer));
+        let answer = self.context.answer.or(self.config.max_tokens);
+        let by_window = self.config.window.map(|window| limit(window, answer));
         let by_window = by_window.map(|tokens| self.context.gauge.estimate(tokens));
         [by_window, self.context.ceiling].into_iter().flatten().min()
     }
@@ -249,7 +249,7 @@ impl RunState {
     #[must_use]
     pub fn removable_tokens(&self) -> usize {
         let limit = self.context_limit();
-        let memory = limit.filter(|_| self.spec.context.summarize && self.context.is_due()).map(record_tokens);
+        let memory = limit.filter(|_| self.config.context.summarize && self.context.is_due()).map(record_tokens);
         // While calls run, the model has seen the whole conversation.
         self.room(0, limit.unwrap_or(0), 0, memory, EvictionScope::All).most()
     }
@@ -313,7 +313,7 @@ impl RunState {
     pub(crate) fn to_count(&self, tools: usize, shown: &[ShownTool]) -> Option<CountableRequest> {
         let limit = self.context_limit().filter(|_| self.waits_for_model() && !self.context.is_compacting())?;
         let uncertainty = size::uncertainty(&self.messages);
-        let is_near = self.context_tokens() + tools + uncertainty > limit * NEAR / 100;
+        let is_near = self.context_tokens() + tools + uncertainty > limit * EXACT_COUNT_PERCENT / 100;
         is_near.then(|| CountableRequest::of(&self.system(), &self.messages, shown, tools))
     }
 
@@ -328,7 +328,7 @@ impl RunState {
         let limit = self.context_limit().filter(|_| !self.context.is_compacting());
         let Some(limit) = limit else { return EvictionPlan::default() };
         let plan = |memory| self.room(tools, limit, self.target(limit), memory, self.scope()).plan();
-        let record = (self.spec.context.summarize && !last).then(|| record_tokens(limit));
+        let record = (self.config.context.summarize && !last).then(|| record_tokens(limit));
         let mild = plan(record.filter(|_| self.context.is_due()));
         // Before a run ends, turns are compacted earlier than usual; also after one failure, which may be transient.
         if mild.full && self.context.failures <= 1 { plan(record) } else { mild }
@@ -401,7 +401,7 @@ impl RunState {
 
     /// Returns the size to reach when room is made.
     fn target(&self, limit: usize) -> usize {
-        (limit as f64 * self.spec.context.target.clamp(0.2, 0.8)) as usize
+        (limit as f64 * self.config.context.target.clamp(0.2, 0.8)) as usize
     }
 
     /// Returns which results may be evicted now: unseen ones only before the last request.

@@ -100,7 +100,7 @@ const PLAUSIBLE: std::ops::RangeInclusive<f64> = 0.8..=3.0;
 const COUNTED: std::ops::RangeInclusive<f64> = 0.25..=6.0;
 /// The part of a lower report that is applied at once; a higher one is applied whole. Dense results (dumps, tables)
 /// recur, and the next one must fit.
-const DOWN: f64 = 0.05;
+const LOWER_REPORT_WEIGHT: f64 = 0.05;
 
 /// How a model's token counts relate to estimates. Part of the saved run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -131,7 +131,7 @@ impl TokenCalibration {
             return;
         }
         self.learned = Some(match self.learned {
-            Some(before) if ratio < before => before + (ratio - before) * DOWN,
+            Some(before) if ratio < before => before + (ratio - before) * LOWER_REPORT_WEIGHT,
             _ => ratio,
         });
     }

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_quoted_while_there_is_room() {
+    fn texts_are_quoted_while_there_is_room() {
         let check = |messages: &[&str], room, expect: Option<&str>| {
             assert_eq!(words(messages).within(room).as_deref(), expect, "{messages:?} {room}");
         };
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn words_mark_where_the_task_was_said() {
+    fn text_marks_where_the_task_was_stated() {
         let add = |words: &mut UserMessages, text: &str, task| words.add([text.to_owned()], task);
         let mut all = UserMessages::default();
         add(&mut all, "one", TaskPosition::Below);

@@ -3,7 +3,7 @@
 use super::*;
 
 fn under(dispatch: Dispatch, limits: Limits) -> RunState {
-    RunState::new(RunConfig { dispatch, ..spec(limits) }, vec![Message::user("task")])
+    RunState::new(RunConfig { dispatch, ..run_config(limits) }, vec![Message::user("task")])
 }
 
 fn written(id: &str, arguments: &str) -> RawToolCall {
@@ -154,7 +154,7 @@ fn an_answer_cut_after_calls_gets_a_notice() {
 fn an_answer_beside_calls_counts_once_all_succeed() {
     // Whether the first and the second of the calls succeed.
     for (ok, counts) in [([true, true], true), ([true, false], false), ([false, true], false)] {
-        let mut state = RunState::new(spec(Limits::default()), vec![Message::user("task")]);
+        let mut state = RunState::new(run_config(Limits::default()), vec![Message::user("task")]);
         let calls = [("a", "fs__read", "{}"), ("b", "fs__read", r#"{"path": "b"}"#)];
         model(&mut state, ModelResponse { is_final: true, ..response("Done.", &calls) });
         assert!(matches!(state.step(), Step::CallTools(_)));

@@ -20,8 +20,8 @@ fn resolve(call: &RawToolCall) -> Option<ResolvedTool> {
 fn begun() -> RunState {
     let tool = ShownTool { name: "look".into(), parameters: json!({}), ..ShownTool::default() };
     let client = ClientRunOptions { tools: vec![tool], ..ClientRunOptions::default() };
-    let spec = RunConfig { client, ..RunConfig::new("p/m", "") };
-    let mut state = RunState::new(spec, vec![Message::user("q")]);
+    let config = RunConfig { client, ..RunConfig::new("p/m", "") };
+    let mut state = RunState::new(config, vec![Message::user("q")]);
     let calls = vec![call("a", "look"), call("b", "own"), call("c", "look")];
     state.on_model(ModelResponse { calls, ..ModelResponse::default() }, &resolve).expect("an answer");
     state

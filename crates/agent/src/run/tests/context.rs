@@ -9,8 +9,8 @@ use crate::run::{ContextOptions, SessionNotice};
 
 /// Creates a run in a window of 4000 tokens with an answer of 100, so that a request may have 3700.
 fn windowed(context: ContextOptions) -> RunState {
-    let spec = RunConfig { window: Some(4000), context, ..spec(turns(100)) };
-    RunState::new(spec, vec![Message::user("the task")])
+    let config = RunConfig { window: Some(4000), context, ..run_config(turns(100)) };
+    RunState::new(config, vec![Message::user("the task")])
 }
 
 /// Adds another task, answered with about this many tokens of text.
@@ -85,7 +85,7 @@ fn first_message_task_and_last_turns_stay() {
 }
 
 #[test]
-fn notices_and_jobs_are_not_the_users_words() {
+fn notices_and_jobs_are_not_user_text() {
     let mut state = windowed(ContextOptions::default());
     chat(&mut state, "[toolwright notice] is what I read. What is it?", 400);
     let job = JobRecord {
@@ -204,8 +204,8 @@ fn an_early_failure_is_retried_after_an_answer() {
 fn the_token_limit_holds_for_compaction() {
     let full = |tokens| {
         let limits = Limits { tokens: Some(tokens), ..turns(100) };
-        let spec = RunConfig { window: Some(4000), ..spec(limits) };
-        let mut state = RunState::new(spec, vec![Message::user("the task")]);
+        let config = RunConfig { window: Some(4000), ..run_config(limits) };
+        let mut state = RunState::new(config, vec![Message::user("the task")]);
         for n in 0..5 {
             chat(&mut state, &format!("task {n}"), 700);
         }
@@ -246,7 +246,7 @@ fn a_compaction_ends_with_the_run_and_restarts() {
 
 #[test]
 fn an_unexpected_overflow_lowers_the_limit() {
-    let mut state = RunState::new(spec(turns(100)), vec![Message::user("four".repeat(1000))]);
+    let mut state = RunState::new(run_config(turns(100)), vec![Message::user("four".repeat(1000))]);
     assert_eq!((state.context_limit(), state.plan_room(0)), (None, EvictionPlan::default()));
     assert!(state.on_overflow(100));
     assert_eq!(state.context_limit(), Some((state.context_tokens() + 100) / 4 * 3));
@@ -274,9 +274,9 @@ fn estimates_are_corrected_by_reports() {
 #[test]
 fn the_limit_leaves_room_for_the_answer() {
     let limit = |max_tokens, answer| {
-        let mut state = RunState::new(spec(turns(100)), vec![Message::user("q")]);
-        state.spec.window = Some(200_000);
-        state.spec.max_tokens = max_tokens;
+        let mut state = RunState::new(run_config(turns(100)), vec![Message::user("q")]);
+        state.config.window = Some(200_000);
+        state.config.max_tokens = max_tokens;
         state.expect_answer(answer);
         state.context_limit()
     };
@@ -292,7 +292,7 @@ fn the_limit_leaves_room_for_the_answer() {
 }
 
 #[test]
-fn an_unchanged_read_is_a_note_while_held() {
+fn an_unchanged_read_returns_a_note() {
     let mut state = begin(turns(20));
     let text = "line of the file\n".repeat(40);
     let mut read = |arguments: &str, text: &str| {

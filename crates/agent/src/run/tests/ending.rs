@@ -23,7 +23,7 @@ fn model(state: &mut RunState, response: ModelResponse) {
 
 fn reporting(limits: Limits, report: Option<ReportConfig>) -> RunState {
     let agent_tools = AgentTools { report, task_status: true, ..AgentTools::default() };
-    RunState::new(RunConfig { agent_tools, ..spec(limits) }, vec![Message::user("task")])
+    RunState::new(RunConfig { agent_tools, ..run_config(limits) }, vec![Message::user("task")])
 }
 
 fn json_report() -> Option<ReportConfig> {
@@ -32,9 +32,9 @@ fn json_report() -> Option<ReportConfig> {
 }
 
 /// Returns the outcome of the tool for `arguments`.
-fn reported(id: &str, arguments: Value, spec: Option<&ReportConfig>) -> Outcome {
+fn reported(id: &str, arguments: Value, config: Option<&ReportConfig>) -> Outcome {
     let id = CallId::new(id);
-    let mut outcome = match FinalReport::accept(&arguments, spec) {
+    let mut outcome = match FinalReport::accept(&arguments, config) {
         Ok(report) => Outcome { structured: Some(json!(report)), ..done(&id, "accepted") },
         Err(why) => Outcome::failed(id, ToolError::new(ErrorKind::ExecutionError, why)),
     };
@@ -72,7 +72,7 @@ fn a_report_ends_the_run_after_its_siblings() {
 }
 
 #[test]
-fn a_report_of_any_status_is_taken_back() {
+fn reports_of_any_status_can_be_withdrawn() {
     for (written, turns, expect) in [("success", 9, true), ("failure", 9, true), ("partial", 1, false)] {
         let mut state = reporting(Limits { turns, ..Limits::default() }, None);
         model(&mut state, response("", &[("a", REPORT, "{}")]));
@@ -85,14 +85,14 @@ fn a_report_of_any_status_is_taken_back() {
 
 #[test]
 fn a_rejected_report_ends_nothing() {
-    let spec = json_report();
-    let mut state = reporting(Limits::default(), spec.clone());
+    let config = json_report();
+    let mut state = reporting(Limits::default(), config.clone());
     model(&mut state, response("", &[("a", REPORT, "{}")]));
-    state.on_tools(vec![reported("a", json!({"content_json": {"n": "x"}}), spec.as_ref())]).expect("told");
+    state.on_tools(vec![reported("a", json!({"content_json": {"n": "x"}}), config.as_ref())]).expect("told");
     assert_eq!(request(&state).tool_choice, ToolChoice::Auto);
     model(&mut state, response("", &[("b", REPORT, "{}")]));
     let right = json!({"status": "success", "format": "json", "content_json": {"n": 7}, "metadata": {"k": 1}});
-    state.on_tools(vec![reported("b", right, spec.as_ref())]).expect("report");
+    state.on_tools(vec![reported("b", right, config.as_ref())]).expect("report");
     let value = state.report().to_json();
     assert_eq!((&value["content_json"], &value["metadata"]), (&json!({"n": 7}), &json!({"k": 1})));
     assert_eq!(value["status"], "success");
@@ -105,8 +105,8 @@ fn a_text_answer_is_accepted_as_a_report() {
         (Format::Json, "```json\n{\"n\": 1}\n```", Some(json!({"n": 1}))),
         (Format::Json, "It is done.", None),
     ] {
-        let spec = if format == Format::Json { json_report() } else { Some(ReportConfig::in_format(format)) };
-        let mut state = reporting(Limits::default(), spec);
+        let config = if format == Format::Json { json_report() } else { Some(ReportConfig::in_format(format)) };
+        let mut state = reporting(Limits::default(), config);
         model(&mut state, response(text, &[]));
         if let Some(expect) = expect {
             let report = state.report().final_report.expect("adopted");
@@ -123,16 +123,16 @@ fn a_text_answer_is_accepted_as_a_report() {
 
 #[test]
 fn the_last_turn_is_for_the_report_alone() {
-    let spec = json_report();
-    let mut state = reporting(turns(1), spec.clone());
+    let config = json_report();
+    let mut state = reporting(turns(1), config.clone());
     assert!(state.is_last_turn());
     assert_eq!(request(&state).tool_choice, ToolChoice::Tool(REPORT.into()));
     model(&mut state, response("", &[("a", "fs__read", "{}"), ("b", REPORT, "{}")]));
     assert_eq!(ids(&state), [CallId::new("b")], "work is refused");
     let mut rejected = state.clone();
-    state.on_tools(vec![reported("b", json!({"content_json": {"n": 1}}), spec.as_ref())]).expect("report");
+    state.on_tools(vec![reported("b", json!({"content_json": {"n": 1}}), config.as_ref())]).expect("report");
     assert_eq!(result(&state).status, Status::Success);
-    rejected.on_tools(vec![reported("b", json!({}), spec.as_ref())]).expect("no report");
+    rejected.on_tools(vec![reported("b", json!({}), config.as_ref())]).expect("no report");
     assert_eq!(result(&rejected).status, Status::Partial);
 }
 

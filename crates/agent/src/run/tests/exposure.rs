@@ -109,7 +109,7 @@ fn a_saved_run_keeps_its_loaded_tools() {
 #[test]
 fn tools_are_picked_by_the_last_texts() {
     let check = |messages: &[Message], expect: &[&str]| {
-        let state = RunState::new(begin(Limits::default()).spec().clone(), messages.to_vec());
+        let state = RunState::new(begin(Limits::default()).config().clone(), messages.to_vec());
         assert_eq!(state.recent_texts(), expect);
     };
     let model = |text: &str| Message::Assistant { text: text.into(), calls: Vec::new(), opaque: Vec::new() };

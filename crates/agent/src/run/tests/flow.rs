@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_run_goes_from_task_to_answer() {
+fn a_run_answers_its_task() {
     let mut state = begin(Limits::default());
     let first = request(&state);
     assert_eq!((first.system.as_str(), first.messages.len(), first.max_tokens), ("be brief", 1, Some(100)));
@@ -68,7 +68,7 @@ fn ids_are_made_unique_deterministically() {
 }
 
 #[test]
-fn results_without_content_say_so() {
+fn results_without_content_are_marked() {
     for (content, structured, expect) in [
         (vec![], None, "(no output)"),
         (vec![ContentBlock::text(" ")], None, "(no output)"),
@@ -341,7 +341,7 @@ fn an_interrupted_model_request_is_repeated() {
 }
 
 #[test]
-fn a_run_interrupted_during_calls_goes_on() {
+fn a_run_interrupted_during_calls_continues() {
     let mut state = begin(turns(3));
     model(&mut state, response("", &[("a", "read", "{}"), ("b", "read", "{}")]));
     state.on_tools(vec![done(&CallId::new("b"), "kept")]).expect("tools");
@@ -385,7 +385,7 @@ fn a_finished_run_stays_ended() {
 }
 
 #[test]
-fn a_conversation_goes_on_with_fresh_counters() {
+fn a_continued_conversation_has_fresh_counters() {
     let mut state = begin(turns(3));
     model(&mut state, response("", &[("a", "read", "{}")]));
     answer(&mut state, "r");

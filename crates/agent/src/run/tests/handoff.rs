@@ -40,7 +40,7 @@ fn with_reasoning(message: Message, api: Api) -> Message {
 fn triage() -> RunConfig {
     let router = serde_json::from_value(json!({"destinations": ["billing", "legal"]})).expect("destinations");
     let agent = AgentConfig { router, ..AgentConfig::default() };
-    RunConfig { agent: Some(Arc::new(agent)), ..spec(turns(5)) }
+    RunConfig { agent: Some(Arc::new(agent)), ..run_config(turns(5)) }
 }
 
 /// Returns the reasons why an API would refuse the conversation.
@@ -78,7 +78,7 @@ fn the_destinations_answer_is_the_runs() {
 }
 
 #[test]
-fn a_request_that_is_handed_back_goes_on() {
+fn a_handed_back_request_continues() {
     let mut state = begin(turns(5));
     state.on_model(response("", &[("1", HANDOFF, "{}")]), &resolve).expect("calls");
     let Step::CallTools(batch) = state.step() else { panic!("{:?}", state.step()) };
@@ -90,8 +90,8 @@ fn a_request_that_is_handed_back_goes_on() {
 #[test]
 fn the_first_of_several_hand_offs_counts() {
     for dispatch in [Dispatch::TurnEnd, Dispatch::Streaming, Dispatch::Manual] {
-        let spec = RunConfig { dispatch, ..triage() };
-        let mut state = RunState::new(spec, vec![Message::user("task")]);
+        let config = RunConfig { dispatch, ..triage() };
+        let mut state = RunState::new(config, vec![Message::user("task")]);
         let calls =
             [("1", HANDOFF, r#"{"agent":"billing"}"#), ("2", HANDOFF, r#"{"agent":"legal"}"#), ("3", "read", "{}")];
         let answer = response("", &calls);
@@ -141,9 +141,9 @@ fn valid_handoffs_count_before_invalid_ones() {
 
 #[test]
 fn the_destinations_report_ends_the_run() {
-    let mut spec = spec(turns(5));
-    spec.agent_tools.report = Some(ReportConfig::default());
-    let mut state = RunState::new(spec, vec![Message::user("task")]);
+    let mut config = run_config(turns(5));
+    config.agent_tools.report = Some(ReportConfig::default());
+    let mut state = RunState::new(config, vec![Message::user("task")]);
     state.on_model(response("", &[("1", HANDOFF, "{}")]), &resolve).expect("calls");
     let Step::CallTools(batch) = state.step() else { panic!("{:?}", state.step()) };
     state.on_tools(vec![handed_over(&batch.calls[0].id, "Refunded.")]).expect("outcome");
@@ -154,7 +154,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_api_takes_what_is_handed_over(events in proptest::collection::vec(random_event(), 0..30)) {
+    fn handed_over_conversations_fit_every_api(events in proptest::collection::vec(random_event(), 0..30)) {
         let mut state = begin(turns(20));
         for event in events {
             apply(&mut state, event);
@@ -171,7 +171,7 @@ proptest! {
             for may_return in [true, false] {
                 let task = Handoff { from: "a", message: "", history, may_return }.task(&conversation, None);
                 prop_assert!(task.contains("The user's request:"), "{task}");
-                let destination = RunState::new(spec(turns(5)), vec![Message::user(task)]);
+                let destination = RunState::new(run_config(turns(5)), vec![Message::user(task)]);
                 prop_assert!(refusals(destination.messages()).is_empty(), "{:#?}", refusals(destination.messages()));
             }
         }

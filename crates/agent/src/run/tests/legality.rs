@@ -173,8 +173,8 @@ fn the_history_stays_legal_in_a_small_window() {
     let config = ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() };
     let (events, made) = (proptest::collection::vec(random_event(), 200..400), std::cell::Cell::new((0, 0)));
     let ran = TestRunner::new(config).run(&(events, 500usize..1200), |(events, window)| {
-        let spec = RunConfig { window: Some(window), ..spec(turns(100)) };
-        let mut state = RunState::new(spec, vec![Message::user("task")]);
+        let run_config = RunConfig { window: Some(window), ..run_config(turns(100)) };
+        let mut state = RunState::new(run_config, vec![Message::user("task")]);
         for event in events {
             let before = state.clone();
             apply(&mut state, event);

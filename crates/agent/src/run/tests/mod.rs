@@ -21,12 +21,12 @@ use toolwright_core::{ApprovalRequest, Effects, ErrorKind, SessionId, ToolId};
 
 use super::*;
 
-fn spec(limits: Limits) -> RunConfig {
+fn run_config(limits: Limits) -> RunConfig {
     RunConfig { max_tokens: Some(100), limits, ..RunConfig::new("test/m", "be brief") }
 }
 
 fn begin(limits: Limits) -> RunState {
-    RunState::new(spec(limits), vec![Message::user("task")])
+    RunState::new(run_config(limits), vec![Message::user("task")])
 }
 
 fn turns(turns: u32) -> Limits {

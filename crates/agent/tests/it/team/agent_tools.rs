@@ -10,7 +10,7 @@ use toolwright_core::store::LedgerStore as _;
 use toolwright_core::{Effects, Event, Tool};
 use toolwright_testkit::FakeApprover;
 
-use crate::fixture::{Counter, Fixture, Reply, asking, begin, begin_with, options, spec};
+use crate::fixture::{Counter, Fixture, Reply, asking, begin, begin_with, options, run_config};
 
 fn items(items: &[(&str, &str)]) -> Value {
     let item = |(id, tool): &(&str, &str)| json!({"id": id, "tool": tool, "parameters": {"n": 1}});
@@ -176,7 +176,7 @@ async fn a_batch_starts_when_its_turn_is_over() {
     let write = Counter::new("t:write@1.0.0", Effects::WRITE);
     let script = vec![Reply::Calls(vec![("b", "agent__batch", items(&[("a", "t__write")]))]), Reply::Text("done")];
     let fixture = Fixture::new(dir.path(), script, vec![write.clone()]).await;
-    let mut state = begin_with(RunConfig { dispatch: Dispatch::Streaming, ..spec(Limits::default()) });
+    let mut state = begin_with(RunConfig { dispatch: Dispatch::Streaming, ..run_config(Limits::default()) });
     fixture
         .driver
         .run(&mut state, &asking(Arc::new(FakeApprover::by_call(&[("b.1", ApprovalDecision::Approve)]))))
@@ -204,7 +204,7 @@ async fn a_run_ends_with_the_requested_report() {
     let tool = Counter::new("t:a@1.0.0", Effects::READ);
     let fixture = Fixture::new(dir.path(), script, vec![tool.clone() as Arc<dyn Tool>]).await;
     let agent_tools = AgentTools { report: Some(ReportConfig::by_schema(schema).unwrap()), ..AgentTools::default() };
-    let mut state = begin_with(RunConfig { agent_tools, ..spec(Limits::default()) });
+    let mut state = begin_with(RunConfig { agent_tools, ..run_config(Limits::default()) });
     let report = fixture.driver.run(&mut state, &options()).await.unwrap();
     assert_eq!((report.status, report.turns, tool.count()), (Status::Success, 2, 1));
     let value = report.to_json();
@@ -221,7 +221,7 @@ async fn a_completed_task_is_asked_for_its_report() {
     let fixture = Fixture::new(dir.path(), script, vec![Counter::new("t:a@1.0.0", Effects::READ)]).await;
     let report = Some(ReportConfig::in_format(Format::Markdown));
     let agent_tools = AgentTools { report, task_status: true, batch: true, hands_back_to: None };
-    let mut state = begin_with(RunConfig { agent_tools, ..spec(Limits::default()) });
+    let mut state = begin_with(RunConfig { agent_tools, ..run_config(Limits::default()) });
     let report = fixture.driver.run(&mut state, &options()).await.unwrap();
     assert_eq!(shown(&fixture)[0], ["t__a", "agent__batch", "agent__task_status", "agent__final_report"]);
     assert_eq!(shown(&fixture)[1], ["agent__final_report"]);

@@ -155,7 +155,7 @@ impl Tree {
             tree: store.clone(),
             limits: limits.clone(),
             default_model: None,
-            spec: Arc::new(|model| RunConfig::new(model, "")),
+            config: Arc::new(|model| RunConfig::new(model, "")),
         };
         let agents = Arc::new(AgentProvider::new(agents, parts));
         catalogue.add_provider(provider("test", tools)).await.unwrap();

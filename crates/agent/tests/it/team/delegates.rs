@@ -221,7 +221,7 @@ async fn a_scope_that_is_too_large_is_refused() {
 }
 
 #[tokio::test]
-async fn delegates_stand_three_deep_and_in_no_circle() {
+async fn delegates_nest_three_deep_without_cycles() {
     let nested = || judge(json!({"_delegate": {"const": "nested.json"}}));
     let tools = ["a", "b", "c", "d", "self"].map(|name| (name, nested()));
     // Each calls the next one, and answers with what became of that.

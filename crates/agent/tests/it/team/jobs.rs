@@ -25,7 +25,7 @@ struct SlowTool(AtomicUsize);
 #[async_trait]
 impl Tool for SlowTool {
     fn definition(&self) -> ToolDefinition {
-        let id = ToolId::parse("t:later@1.0.0").unwrap();
+        let id = ToolId::parse("t:delay@1.0.0").unwrap();
         let mut definition = ToolDefinition::new(id, "Takes a while.", Some(json!({"type": "object"})));
         definition.mode = Mode::Background;
         definition.effects = Effects::UNKNOWN;
@@ -41,15 +41,15 @@ impl Tool for SlowTool {
 
 fn script() -> Vec<Reply> {
     vec![
-        Reply::Calls(vec![("a", "t__later", json!({}))]),
+        Reply::Calls(vec![("a", "t__delay", json!({}))]),
         Reply::Text("I have begun."),
         Reply::Text("It was found."),
         Reply::Text("Still there."),
     ]
 }
 
-async fn fixture(dir: &Path, later: &Arc<SlowTool>) -> Fixture {
-    Fixture::new(dir, script(), vec![Arc::clone(later) as _]).await
+async fn fixture(dir: &Path, slow_tool: &Arc<SlowTool>) -> Fixture {
+    Fixture::new(dir, script(), vec![Arc::clone(slow_tool) as _]).await
 }
 
 fn notices(state: &RunState) -> Vec<String> {
@@ -68,17 +68,17 @@ fn notices(state: &RunState) -> Vec<String> {
 #[tokio::test]
 async fn an_answered_run_waits_for_its_jobs() {
     let dir = tempfile::tempdir().unwrap();
-    let later = Arc::new(SlowTool::default());
-    let fixture = fixture(dir.path(), &later).await;
+    let slow_tool = Arc::new(SlowTool::default());
+    let fixture = fixture(dir.path(), &slow_tool).await;
     let mut state = begin(Limits::default());
     let report = fixture.driver.clone().with_job_wait(WAIT).run(&mut state, &options()).await.unwrap();
     assert_eq!((report.status, report.answer.as_str()), (Status::Success, "It was found."));
     let reported = notices(&state);
     assert!(
-        reported.len() == 1 && reported[0].ends_with("of t:later@1.0.0 is done. Its result:\nfound it"),
+        reported.len() == 1 && reported[0].ends_with("of t:delay@1.0.0 is done. Its result:\nfound it"),
         "{reported:?}"
     );
-    assert_eq!(later.0.load(Ordering::SeqCst), 1);
+    assert_eq!(slow_tool.0.load(Ordering::SeqCst), 1);
     let requests = fixture.requests();
     assert!(requests[1].contains("continues as background job") && requests[2].contains("found it"), "{requests:?}");
 }
@@ -88,14 +88,14 @@ async fn a_report_stays_when_a_job_ends() {
     let dir = tempfile::tempdir().unwrap();
     let report = json!({"status": "success", "format": "text", "content": "It has begun."});
     let script = vec![
-        Reply::Calls(vec![("a", "t__later", json!({}))]),
+        Reply::Calls(vec![("a", "t__delay", json!({}))]),
         Reply::Calls(vec![("b", "agent__final_report", report)]),
         Reply::Text("It was found."),
     ];
     let fixture = Fixture::new(dir.path(), script, vec![Arc::new(SlowTool::default()) as _]).await;
-    let mut spec = RunConfig::new("test/m", "sys");
-    spec.agent_tools.report = Some(ReportConfig::default());
-    let mut state = begin_with(spec);
+    let mut config = RunConfig::new("test/m", "sys");
+    config.agent_tools.report = Some(ReportConfig::default());
+    let mut state = begin_with(config);
     let driver = fixture.driver.clone().with_job_wait(WAIT);
     for when in ["before the job ends", "after it"] {
         let report = driver.run(&mut state, &options()).await.unwrap();
@@ -128,15 +128,15 @@ async fn a_job_is_reported_once_despite_crashes() {
     for written in [true, false] {
         for breaks_at in 1..=6 {
             let dir = tempfile::tempdir().unwrap();
-            let later = Arc::new(SlowTool::default());
-            let tools = || vec![Arc::clone(&later) as Arc<dyn Tool>];
+            let slow_tool = Arc::new(SlowTool::default());
+            let tools = || vec![Arc::clone(&slow_tool) as Arc<dyn Tool>];
             let broken =
                 Fixture::with_store(dir.path(), script(), tools(), |store| FaultyStore::new(store, breaks_at, written))
                     .await;
             let mut state = begin(Limits::default());
             let outcome = broken.driver.clone().with_job_wait(WAIT).run(&mut state, &options()).await;
             drop(broken);
-            let fixture = fixture(dir.path(), &later).await;
+            let fixture = fixture(dir.path(), &slow_tool).await;
             if outcome.is_err() {
                 state = match fixture.driver.load(&options()).await {
                     Ok(state) => state,
@@ -147,7 +147,7 @@ async fn a_job_is_reported_once_despite_crashes() {
             }
             let reported = notices(&state);
             assert_eq!(reported.len(), 1, "broken at {breaks_at}, written: {written}: {reported:?}");
-            assert_eq!(later.0.load(Ordering::SeqCst), 1, "broken at {breaks_at}, written: {written}");
+            assert_eq!(slow_tool.0.load(Ordering::SeqCst), 1, "broken at {breaks_at}, written: {written}");
         }
     }
 }

@@ -38,8 +38,8 @@ async fn a_run_does_not_end_over_live_agents() {
         let background = AgentConfig { background: true, ..agent("a") };
         let tree = Tree::new(dir.path(), scripts, vec![background], vec![slow.clone()]).await;
         let boss = AgentConfig { on_children: policy, ..agent("boss") };
-        let spec = RunConfig { agent: Some(Arc::new(boss)), ..RunConfig::new("test/m", "sys") };
-        let mut state = begin_with(spec);
+        let config = RunConfig { agent: Some(Arc::new(boss)), ..RunConfig::new("test/m", "sys") };
+        let mut state = begin_with(config);
         let options = options();
         let running = tree.driver.run(&mut state, &options);
         let report = tokio::time::timeout(WAIT, running).await.unwrap().unwrap();
@@ -157,7 +157,7 @@ async fn a_crash_at_any_save_repeats_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_interrupted_agent_goes_on_where_it_was() {
+async fn an_interrupted_agent_continues() {
     let dir = tempfile::tempdir().unwrap();
     let (scripts, agents) = three_levels();
     let tool = Counter::new("t:write@1.0.0", Effects::READ).hang(1);
@@ -285,7 +285,7 @@ fn starts_a() -> Reply {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_taken_over_keeps_its_rights() {
+async fn a_resumed_agent_keeps_its_rights() {
     let trusted = || Policy::of(Profile::Trusted);
     let denying = Policy { rules: vec![Rule::deny("t:write").because("not here")], ..trusted() };
     // The policy of the run, the tools of the agent that starts one in the background, and what becomes of the call of the
@@ -316,7 +316,7 @@ async fn an_agent_taken_over_keeps_its_rights() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_without_its_account_goes_nowhere() {
+async fn an_agent_of_a_missing_run_stops() {
     let dir = tempfile::tempdir().unwrap();
     let m = AgentConfig { on_children: OnChildren::Detach, ..agent("m") };
     let agents = [m, AgentConfig { background: true, ..agent("a") }];
@@ -336,7 +336,7 @@ async fn an_agent_without_its_account_goes_nowhere() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agents_agent_goes_on_with_the_run() {
+async fn a_nested_agent_continues_with_the_run() {
     let dir = tempfile::tempdir().unwrap();
     let agents = [agent("m"), AgentConfig { background: true, ..agent("a") }];
     let trusted = Policy::of(Profile::Trusted);

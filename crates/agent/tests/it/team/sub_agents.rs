@@ -46,7 +46,7 @@ async fn three_levels_roll_up_to_the_root() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn agents_run_where_there_are_no_jobs() {
+async fn agents_run_without_a_job_store() {
     let dir = tempfile::tempdir().unwrap();
     let (scripts, agents) = three_levels();
     let tool = Counter::new("t:write@1.0.0", Effects::UNKNOWN);
@@ -67,12 +67,12 @@ async fn a_spawning_model_stops_at_the_limit() {
     let scripts = HashMap::from([("root", vec![Reply::Calls(four())]), ("a", vec![Reply::Text("a done")])]);
     let tree = Tree::new(dir.path(), scripts, vec![agent("a")], Vec::new()).await;
     let boss = AgentConfig { limits: AgentLimits { agents: Some(6), ..AgentLimits::default() }, ..agent("boss") };
-    let spec = RunConfig {
+    let config = RunConfig {
         limits: Limits { turns: 4, ..Limits::default() },
         agent: Some(Arc::new(boss)),
         ..RunConfig::new("test/m", "sys")
     };
-    let mut state = begin_with(spec);
+    let mut state = begin_with(config);
     let report = tree.driver.run(&mut state, &options()).await.unwrap();
     let started = report.calls.iter().filter(|call| call.ok).count();
     assert_eq!((started, report.calls.len(), tree.agents().await), (6, 16, (6, 0)));
@@ -84,7 +84,7 @@ async fn a_spawning_model_stops_at_the_limit() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_agent_starts_one_above_it() {
+async fn agents_cannot_start_their_ancestors() {
     let dir = tempfile::tempdir().unwrap();
     let chain = |next| vec![Reply::Calls(vec![start("1", next)]), Reply::Text("done")];
     let scripts = HashMap::from([("root", chain("agent__a")), ("a", chain("agent__b")), ("b", chain("agent__a"))]);
@@ -106,18 +106,18 @@ async fn depth_and_agents_at_once_are_limited() {
     ]);
     let limits = AgentLimits { depth: Some(2), ..AgentLimits::default() };
     let tree = Tree::new(dir.path(), scripts, ["a", "b", "c"].map(agent).to_vec(), Vec::new()).await;
-    let spec = |limits: AgentLimits| RunConfig {
+    let config = |limits: AgentLimits| RunConfig {
         agent: Some(Arc::new(AgentConfig { limits, ..agent("boss") })),
         ..RunConfig::new("test/m", "sys")
     };
-    tree.driver.run(&mut begin_with(spec(limits)), &options()).await.unwrap();
+    tree.driver.run(&mut begin_with(config(limits)), &options()).await.unwrap();
     assert!(tree.results("b").contains("agent boss may have 2 levels"), "{}", tree.results("b"));
     assert_eq!(tree.agents().await, (3, 0));
 
     let limits = AgentLimits { live: Some(0), ..AgentLimits::default() };
     let session = Session { id: SessionId::new("other"), ..Session::clone(&options().session) };
     let options = RunOptions { run_id: "run-2".into(), session: Arc::new(session), ..options() };
-    tree.driver.run(&mut begin_with(spec(limits)), &options).await.unwrap();
+    tree.driver.run(&mut begin_with(config(limits)), &options).await.unwrap();
     assert!(tree.results("root").contains("0 agents run below agent boss"), "{}", tree.results("root"));
 }
 
@@ -131,11 +131,11 @@ async fn tokens_and_money_end_the_tree() {
         let (scripts, agents) = three_levels();
         let tool = Counter::new("t:write@1.0.0", Effects::UNKNOWN);
         let tree = Tree::new(dir.path(), scripts, agents, vec![tool.clone()]).await;
-        let spec = RunConfig {
+        let config = RunConfig {
             agent: Some(Arc::new(AgentConfig { limits: limits.clone(), ..agent("boss") })),
             ..RunConfig::new("test/m", "sys")
         };
-        let report = tree.driver.run(&mut begin_with(spec), &options()).await.unwrap();
+        let report = tree.driver.run(&mut begin_with(config), &options()).await.unwrap();
         // Each request may have an answer of 4096 tokens, so the agents below run out of them first.
         assert_eq!(report.status, Status::Success, "{limits:?} {report:?}");
         assert!(tree.results("root").contains("would exceed the limit of"), "{}", tree.results("root"));
@@ -161,7 +161,7 @@ async fn a_question_from_depth_three_shows_its_path() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn reports_of_agents_become_results() {
+async fn agent_reports_become_results() {
     let report = |status: &str, key: &str, content: Value| {
         let format = if key == "content_json" { "json" } else { "markdown" };
         vec![Reply::Calls(vec![(
@@ -198,7 +198,7 @@ async fn reports_of_agents_become_results() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rights_of_agents_only_narrow() {
-    let spec = |tools: Option<&[&str]>, policy| AgentConfig {
+    let config = |tools: Option<&[&str]>, policy| AgentConfig {
         tools: tools.map(|globs| globs.iter().map(|glob| (*glob).to_owned()).collect()),
         policy,
         ..agent("a")
@@ -220,7 +220,7 @@ async fn rights_of_agents_only_narrow() {
         let dir = tempfile::tempdir().unwrap();
         let tool = Counter::new("t:write@1.0.0", Effects::UNKNOWN);
         let read = Counter::new("t:read@1.0.0", Effects::READ);
-        let tree = Tree::new(dir.path(), scripts, vec![spec(tools, own)], vec![tool.clone(), read]).await;
+        let tree = Tree::new(dir.path(), scripts, vec![config(tools, own)], vec![tool.clone(), read]).await;
         let inbox = approving();
         let options = RunOptions { policy: Arc::new(Policy::of(root)), approver: inbox.clone(), ..options() };
         tree.run(&options).await;
@@ -229,7 +229,7 @@ async fn rights_of_agents_only_narrow() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_handed_over_keeps_its_rights() {
+async fn a_handed_over_request_keeps_its_rights() {
     let of = |tools: &[&str]| Some(tools.iter().map(|&tool| tool.to_owned()).collect::<Vec<_>>());
     for (rights, shown, ran) in [
         (of(&["t:read"]), &["t__read", "agent__final_report"][..], 0),
@@ -252,13 +252,13 @@ async fn a_request_handed_over_keeps_its_rights() {
             limits: AgentLimits { tokens: Some(90_000), ..AgentLimits::default() },
             root: dir.path().to_owned(),
         };
-        let spec = RunConfig {
+        let config = RunConfig {
             agent: Some(Arc::new(AgentConfig { router, tools: Some(Vec::new()), ..agent("triage") })),
             denied: vec!["*".to_owned()],
             rights: Some(Arc::new(rights)),
             ..RunConfig::new("test/m", "sys")
         };
-        tree.driver.run(&mut begin_with(spec), &options()).await.unwrap();
+        tree.driver.run(&mut begin_with(config), &options()).await.unwrap();
         assert_eq!(tree.shown("a"), shown, "what it may not use itself, no destination gets");
         assert_eq!(tools[1].count(), ran);
         assert_eq!(tree.store.agents_of("run-1").await.unwrap()[0].limits.tokens, Some(90_000));

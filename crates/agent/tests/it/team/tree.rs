@@ -16,7 +16,7 @@ use crate::fixture::{Reply, begin_with, options, until};
 use crate::team::agent_tree::{AgentScripts, Tree, WAIT, WaitingTool, agent, run_and_send, send_to_job, start};
 
 /// A root with these limits, whose answer leaves agents alone.
-async fn run_boss(tree: &Tree, limits: AgentLimits) -> RunReport {
+async fn run_root(tree: &Tree, limits: AgentLimits) -> RunReport {
     let own = Limits { time: limits.time, ..Limits::default() };
     let boss = AgentConfig { on_children: OnChildren::Detach, limits, ..agent("boss") };
     let mut state =
@@ -40,7 +40,7 @@ async fn the_time_above_bounds_detached_agents() {
     let dir = tempfile::tempdir().unwrap();
     let tree = Tree::new(dir.path(), scripts(vec![Reply::Hang]), vec![background("a")], Vec::new()).await;
     let time = Some(Duration::from_millis(1500));
-    let report = run_boss(&tree, AgentLimits { time, ..AgentLimits::default() }).await;
+    let report = run_root(&tree, AgentLimits { time, ..AgentLimits::default() }).await;
     assert_eq!((report.status, report.children[0].end), (Status::Success, ChildEnd::Detached));
     let job = &report.children[0].job;
     let ended = tree.jobs.wait(JobScope::All, job, WAIT).await.unwrap();
@@ -56,7 +56,7 @@ async fn a_model_is_warned_once_before_tree_limits() {
     let scripts = HashMap::from([("root", root), ("a", vec![Reply::Text("a done")])]);
     let tree = Tree::new(dir.path(), scripts, vec![agent("a")], Vec::new()).await;
     let limits = AgentLimits { agents: Some(2), tokens: Some(1 << 20), ..AgentLimits::default() };
-    run_boss(&tree, limits).await;
+    run_root(&tree, limits).await;
     let reported = tree.results("root");
     assert_eq!(reported.matches("2 of 2 agents were started below agent boss").count(), 1, "{reported}");
     assert!(!reported.contains("tokens"), "{reported}");
@@ -69,7 +69,7 @@ async fn a_limit_refuses_a_background_agent_at_once() {
     let root = vec![Reply::Calls(vec![start("1", "agent__a"), start("2", "agent__a")]), Reply::Text("done")];
     let scripts = HashMap::from([("root", root), ("a", vec![Reply::Calls(vec![("1", "t__slow", json!({}))])])]);
     let tree = Tree::new(dir.path(), scripts, vec![background("a")], vec![slow.clone()]).await;
-    let report = run_boss(&tree, AgentLimits { live: Some(1), ..AgentLimits::default() }).await;
+    let report = run_root(&tree, AgentLimits { live: Some(1), ..AgentLimits::default() }).await;
     let failed: Vec<_> = report.calls.iter().filter_map(|call| call.error.as_ref()).map(|error| error.kind).collect();
     assert_eq!(failed, [ErrorKind::LimitExceeded], "{report:?}");
     assert_eq!(
@@ -95,12 +95,12 @@ async fn a_message_keeps_an_agent_working() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sender_learns_of_an_unread_message() {
+async fn senders_are_notified_of_unread_messages() {
     let dir = tempfile::tempdir().unwrap();
     let slow = WaitingTool::new();
     let work = vec![Reply::Calls(vec![("1", "t__slow", json!({}))])];
     let tree = Tree::new(dir.path(), scripts(work), vec![background("a")], vec![slow.clone()]).await;
-    run_boss(&tree, AgentLimits::default()).await;
+    run_root(&tree, AgentLimits::default()).await;
     until(|| slow.began.load(Ordering::SeqCst)).await;
     send_to_job(&tree, "look into the cellar").await;
     let options = options();

@@ -10,7 +10,7 @@ use toolwright_core::output::is_output_tool;
 use toolwright_core::{ContentBlock, Effects, Tool, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput};
 use toolwright_providers::builtin::{self, BuiltinOptions};
 
-use crate::fixture::{Fixture, Reply, begin_with, options, spec};
+use crate::fixture::{Fixture, Reply, begin_with, options, run_config};
 
 /// Gives the same content each time.
 struct FixedContentTool(Vec<ContentBlock>);
@@ -41,7 +41,7 @@ async fn fixture(dir: &std::path::Path, script: Vec<Reply>, content: Vec<Content
 }
 
 fn windowed(window: usize) -> RunState {
-    begin_with(RunConfig { window: Some(window), max_tokens: Some(100), ..spec(Limits::default()) })
+    begin_with(RunConfig { window: Some(window), max_tokens: Some(100), ..run_config(Limits::default()) })
 }
 
 fn texts(state: &RunState) -> Vec<String> {
@@ -110,7 +110,7 @@ async fn hidden_binary_results_are_kept_as_files() {
         ContentBlock::image("not base64", "image/tiff"),
     ];
     let fixture = fixture(dir.path(), vec![calls(&["1"]), Reply::Text("done")], content).await;
-    let mut state = begin_with(spec(Limits::default()));
+    let mut state = begin_with(run_config(Limits::default()));
     fixture.driver.run(&mut state, &options()).await.unwrap();
     let Some(Message::Tool { results }) = state.messages().iter().find(|m| matches!(m, Message::Tool { .. })) else {
         panic!("no results");

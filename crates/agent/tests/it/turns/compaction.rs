@@ -98,13 +98,13 @@ async fn an_unknown_window_is_learned_from_an_overflow() {
     let dir = tempfile::tempdir().unwrap();
     let talk = LongTalk::new(8192, 60);
     let fixture = LongRunFixture::new(dir.path(), talk.script(), APIS[0]).await;
-    let spec = RunConfig { window: None, ..begin(&talk, 8192, terms()).spec().clone() };
-    let mut state = RunState::new(spec, vec![Message::user(talk.user(0).unwrap())]);
+    let config = RunConfig { window: None, ..begin(&talk, 8192, terms()).config().clone() };
+    let mut state = RunState::new(config, vec![Message::user(talk.user(0).unwrap())]);
     let report = fixture.talk(&talk, &mut state).await.unwrap();
     let tally = talk.tally();
     assert_eq!((report.status, tally.turns), (Status::Success, 60), "{report:?}");
     assert!((1..4).contains(&tally.overflows), "{tally:?}");
-    assert!(state.compactions().summarized > 0 && tally.known == LongTalk::planted(), "{tally:?}");
+    assert!(state.compactions().summarized > 0 && tally.known == LongTalk::fact_count(), "{tally:?}");
 }
 
 /// Counts as the server does, and how often.
@@ -167,7 +167,7 @@ async fn broken_off(dir: &Path, when: impl Fn(&Value) -> bool + Send + Sync + 's
         assert_eq!(state.compactions().usage.input_tokens, talk.tally().memory_in, "what had come counts too");
     }
     let tally = talk.tally();
-    assert_eq!((tally.turns, tally.overflows, tally.known), (TURNS, 0, LongTalk::planted()), "{tally:?}");
+    assert_eq!((tally.turns, tally.overflows, tally.known), (TURNS, 0, LongTalk::fact_count()), "{tally:?}");
     // Nothing is asked twice: no two requests for summaries and facts are the same.
     let requests = server.requests();
     let asked: Vec<_> = requests.iter().filter(|request| request.body["model"] == MEMORY_MODEL).collect();

@@ -203,7 +203,7 @@ fn with_results(tokens: &[usize]) -> Vec<Message> {
 }
 
 /// A run of one answer that begins with these messages, on a disk that fails at what `fails` says.
-async fn answered(messages: Vec<Message>, spec: RunConfig, fails: fn(StoreOperation<'_>) -> bool) -> LongRunFixture {
+async fn answered(messages: Vec<Message>, config: RunConfig, fails: fn(StoreOperation<'_>) -> bool) -> LongRunFixture {
     let dir = tempfile::tempdir().unwrap();
     let server = Arc::new(ScriptedModel::start(Script::echo()).await.unwrap());
     let outputs = Box::new(move |inner| Arc::new(Failing { inner, fails }) as Arc<dyn OutputStore>);
@@ -215,15 +215,15 @@ async fn answered(messages: Vec<Message>, spec: RunConfig, fails: fn(StoreOperat
         |store| store,
     )
     .await;
-    fixture.driver.run(&mut RunState::new(spec, messages), &options()).await.unwrap();
+    fixture.driver.run(&mut RunState::new(config, messages), &options()).await.unwrap();
     fixture
 }
 
 #[tokio::test]
 async fn an_unstorable_result_stays_if_others_make_room() {
     let context = ContextOptions { summarize: false, ..terms() };
-    let spec = begin(&LongTalk::new(8192, 1), 8192, context).spec().clone();
-    let fixture = answered(with_results(&[4000, 4000]), spec, |does| matches!(does, StoreOperation::Put(_))).await;
+    let config = begin(&LongTalk::new(8192, 1), 8192, context).config().clone();
+    let fixture = answered(with_results(&[4000, 4000]), config, |does| matches!(does, StoreOperation::Put(_))).await;
     let body = fixture.server.requests()[0].body.to_string();
     assert_eq!(body.matches("[toolwright took this result").count(), 1, "{body}");
     assert!(body.contains(&"four".repeat(4000)), "one of them is whole");
@@ -239,21 +239,21 @@ async fn too_few_tokens_for_compaction_store_nothing() {
         messages.push(Message::user("And on."));
     }
     for (tokens, expect) in [(1000, false), (1_000_000, true)] {
-        let mut spec = begin(&LongTalk::new(8192, 1), 8192, terms()).spec().clone();
-        spec.limits.tokens = Some(tokens);
+        let mut config = begin(&LongTalk::new(8192, 1), 8192, terms()).config().clone();
+        config.limits.tokens = Some(tokens);
         let counting = |does: StoreOperation<'_>| {
             if matches!(does, StoreOperation::Put(text) if text.contains("Assistant:")) {
                 STORED.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
             }
             false
         };
-        answered(messages.clone(), spec, counting).await;
+        answered(messages.clone(), config, counting).await;
         assert_eq!(STORED.swap(0, std::sync::atomic::Ordering::SeqCst) > 0, expect, "{tokens}");
     }
 }
 
 /// What a model says that puts turns together, whatever its name.
-fn retell(text: &str) -> Option<Value> {
+fn summary_answer(text: &str) -> Option<Value> {
     if text.trim_start().starts_with("<text>") {
         return Some(json!({"facts": [{"key": "gate", "value": "4711-K", "category": "decision"}]}));
     }
@@ -263,7 +263,7 @@ fn retell(text: &str) -> Option<Value> {
 /// The models that were asked to put turns together, and those that were asked for steps.
 async fn asked(context: ContextOptions) -> (Vec<String>, Vec<String>) {
     let dir = tempfile::tempdir().unwrap();
-    let answer = Turn::computed(|asked| match retell(&asked.last_user_text()) {
+    let answer = Turn::computed(|asked| match summary_answer(&asked.last_user_text()) {
         Some(made) => Reply::text(made.to_string()),
         None if asked.body["messages"].to_string().contains("Steps were made.") => Reply::text("Done."),
         None => Reply::text_and_calls(
@@ -272,15 +272,17 @@ async fn asked(context: ContextOptions) -> (Vec<String>, Vec<String>) {
         ),
     });
     let fixture = LongRunFixture::new(dir.path(), Script::from(vec![answer]).repeating(), APIS[0]).await;
-    let spec = RunConfig { window: Some(4000), ..begin(&LongTalk::new(4000, 1), 4000, context).spec().clone() };
-    let mut state = RunState::new(spec, vec![Message::user("Go on.")]);
+    let config = RunConfig { window: Some(4000), ..begin(&LongTalk::new(4000, 1), 4000, context).config().clone() };
+    let mut state = RunState::new(config, vec![Message::user("Go on.")]);
     let report = fixture.driver.run(&mut state, &options()).await.unwrap();
     assert_eq!((report.status, fixture.server.failures()), (Status::Success, Vec::new()), "{report:?}");
     let requests = fixture.server.requests();
     let of = |memory: bool| {
         let is = |body: &&Value| {
-            retell(body["messages"].as_array().unwrap().last().unwrap()["content"].to_string().trim_matches('"'))
-                .is_some()
+            summary_answer(
+                body["messages"].as_array().unwrap().last().unwrap()["content"].to_string().trim_matches('"'),
+            )
+            .is_some()
                 == memory
         };
         let mut models: Vec<String> = requests
@@ -320,8 +322,8 @@ async fn the_limit_leaves_room_for_the_apis_answer() {
             |store| store,
         )
         .await;
-        let spec = begin(&LongTalk::new(window as u64, 1), window, terms()).spec().clone();
-        let mut state = RunState::new(RunConfig { max_tokens: None, ..spec }, vec![Message::user("Go on.")]);
+        let config = begin(&LongTalk::new(window as u64, 1), window, terms()).config().clone();
+        let mut state = RunState::new(RunConfig { max_tokens: None, ..config }, vec![Message::user("Go on.")]);
         let report = fixture.driver.run(&mut state, &options()).await.unwrap();
         assert_eq!(report.status, Status::Success, "{report:?}");
         let sent = fixture.server.requests()[0].body["max_tokens"].as_u64();
@@ -341,7 +343,7 @@ fn replaced() -> Arc<dyn Tool> {
 }
 
 /// A shipped tool with another description, as the configuration may tune it.
-fn tuned(name: &str) -> Arc<dyn Tool> {
+fn tool_with_overrides(name: &str) -> Arc<dyn Tool> {
     let tool = shipped().iter().find(|tool| tool.source().id.name() == name).unwrap();
     let mut definition = (**tool.source()).clone();
     definition.description = "Ours.".into();
@@ -351,10 +353,12 @@ fn tuned(name: &str) -> Arc<dyn Tool> {
 
 #[tokio::test]
 async fn shipped_tools_compact_despite_tools_of_their_name() {
-    let extract = || tuned("fact-extract");
-    for (tools, is_ours) in
-        [(vec![tuned("summarize"), extract()], true), (vec![replaced(), extract()], false), (vec![replaced()], false)]
-    {
+    let extract = || tool_with_overrides("fact-extract");
+    for (tools, is_ours) in [
+        (vec![tool_with_overrides("summarize"), extract()], true),
+        (vec![replaced(), extract()], false),
+        (vec![replaced()], false),
+    ] {
         let dir = tempfile::tempdir().unwrap();
         let talk = LongTalk::new(8192, TURNS);
         let fixture = LongRunFixture::new(dir.path(), talk.script(), APIS[0]).await;

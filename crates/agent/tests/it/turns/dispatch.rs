@@ -9,11 +9,11 @@ use toolwright_core::model::Message;
 use toolwright_core::{CallId, CancelCause, Effects, Outcome, Tool};
 use toolwright_testkit::FakeApprover;
 
-use crate::fixture::{Counter, Fixture, Reply, asking, begin_with, options, spec, until};
+use crate::fixture::{Counter, Fixture, Reply, asking, begin_with, options, run_config, until};
 use crate::turns::resume::FaultyStore;
 
 fn under(dispatch: Dispatch) -> RunState {
-    begin_with(RunConfig { dispatch, ..spec(Limits::default()) })
+    begin_with(RunConfig { dispatch, ..run_config(Limits::default()) })
 }
 
 fn calls(names: &[&'static str]) -> Vec<(&'static str, &'static str, Value)> {

@@ -11,14 +11,14 @@ use toolwright_core::model::Message;
 use toolwright_core::{CallId, Effects, Event, Tool};
 use toolwright_testkit::FakeApprover;
 
-use crate::fixture::{Counter, Fixture, Reply, asking, begin_with, options, provider, spec};
+use crate::fixture::{Counter, Fixture, Reply, asking, begin_with, options, provider, run_config};
 
 /// One tool for letters, one for the weather, one for the garden, and many that nobody needs.
 fn tools() -> Vec<Arc<dyn Tool>> {
     let mut tools: Vec<Arc<dyn Tool>> = vec![
         Counter::saying("mail:send@1.0.0", Effects::UNKNOWN, " Sends a letter."),
         Counter::saying("sky:weather@1.0.0", Effects::READ, " Tells the weather of a town."),
-        Counter::saying("yard:water@1.0.0", Effects::READ, " Waters the garden."),
+        Counter::saying("farm:water@1.0.0", Effects::READ, " Waters the garden."),
     ];
     tools.extend((0..30).map(|n| {
         let id: &'static str = Box::leak(format!("dull:t{n:02}@1.0.0").into_boxed_str());
@@ -37,7 +37,7 @@ fn call(id: &'static str, name: &'static str, arguments: Value) -> Reply {
 
 fn exposed(exposure: Exposure, pinned: &[&str]) -> RunState {
     let pinned = pinned.iter().map(|glob| (*glob).to_owned()).collect();
-    begin_with(RunConfig { exposure: Some(exposure), pinned, pick_size: 2, ..spec(Limits::default()) })
+    begin_with(RunConfig { exposure: Some(exposure), pinned, pick_size: 2, ..run_config(Limits::default()) })
 }
 
 /// The requests, as they were sent.
@@ -82,7 +82,7 @@ async fn search_shows_three_tools_and_runs_found_ones() {
         Reply::Text("sunny"),
     ];
     let fixture = fixture(&dir, script).await;
-    let mut state = exposed(Exposure::Search, &["yard:*"]);
+    let mut state = exposed(Exposure::Search, &["farm:*"]);
     let report = fixture.driver.run(&mut state, &options()).await.unwrap();
     assert_eq!(report.status, Status::Success, "{report:?}");
     let calls: Vec<_> = report.calls.iter().map(|call| (call.tool.as_str(), call.ok)).collect();
@@ -91,14 +91,14 @@ async fn search_shows_three_tools_and_runs_found_ones() {
     assert!(report.calls[1].provenance.carried);
 
     // What runs through `tools__call` needs no definition: the list stays as it is.
-    let list = [THREE.as_slice(), &["yard__water"]].concat();
+    let list = [THREE.as_slice(), &["farm__water"]].concat();
     assert_eq!(shown(&fixture), [list.as_slice(), &list, &list]);
     let lists = fixture.model.shown.lock().unwrap().clone();
     assert!(Arc::ptr_eq(&lists[0], &lists[2]), "an API's form of them is made once");
     let results = results(&fixture);
     assert_eq!(results[0], ("sky__weather(n?: integer) — Counts.".into(), json!([])));
     let system = requests(&fixture)[0]["system"].as_str().unwrap().to_owned();
-    assert_eq!(system, "sys\n\nFurther tools can be found with tools__search: mail (1), sky (1), yard (1), dull (30)");
+    assert_eq!(system, "sys\n\nFurther tools can be found with tools__search: mail (1), sky (1), farm (1), dull (30)");
     assert!(fixture.requests().iter().all(|request| request.contains(&system.replace('\n', "\\n"))));
 
     let report = report.to_json();
@@ -144,10 +144,10 @@ async fn policy_and_tool_list_hold_for_inner_calls() {
         Reply::Calls(vec![
             ("1", "tools__call", wrapped_call("mail__send")),
             ("2", "tools__call", wrapped_call("sky__weather")),
-            ("3", "tools__call", wrapped_call("yard__water")),
+            ("3", "tools__call", wrapped_call("farm__water")),
             ("4", "tools__search", json!({"query": "prune the roses"})),
-            ("5", "tools__describe", json!({"names": ["yard__water"]})),
-            ("6", "yard__water", json!({})),
+            ("5", "tools__describe", json!({"names": ["farm__water"]})),
+            ("6", "farm__water", json!({})),
         ]),
         Reply::Text("done"),
     ];
@@ -155,7 +155,7 @@ async fn policy_and_tool_list_hold_for_inner_calls() {
     let tools = vec!["mail:*".to_owned(), "sky:*".to_owned()];
     let deny = ApprovalDecision::Deny { reason: "no letters".into() };
     let approver = Arc::new(FakeApprover::by_call(&[("1", deny)]));
-    let mut state = begin_with(RunConfig { exposure: Some(Exposure::Search), tools, ..spec(Limits::default()) });
+    let mut state = begin_with(RunConfig { exposure: Some(Exposure::Search), tools, ..run_config(Limits::default()) });
     let report = fixture.driver.run(&mut state, &asking(approver.clone())).await.unwrap();
     let ended: Vec<_> = report.calls.iter().map(|call| (call.tool.as_str(), call.ok)).collect();
     assert_eq!(
@@ -166,13 +166,13 @@ async fn policy_and_tool_list_hold_for_inner_calls() {
             ("tools__call", false),
             ("tools:search@1.0.0", true),
             ("tools:describe@1.0.0", true),
-            ("yard__water", false),
+            ("farm__water", false),
         ]
     );
     let results = results(&fixture);
     assert!(results[0].0.contains("no letters"), "{results:?}");
     assert!(results[3].0.starts_with("No tool fits"), "{results:?}");
-    assert!(results[4].0.starts_with("yard__water: there is no such tool"), "{results:?}");
+    assert!(results[4].0.starts_with("farm__water: there is no such tool"), "{results:?}");
     assert_eq!(approver.count(), 1, "the one that reads is not asked about");
     assert!(requests(&fixture)[0]["system"].as_str().unwrap().ends_with("tools__search: mail (1), sky (1)"));
 }
@@ -205,17 +205,17 @@ async fn deferred_declares_all_tools_and_results_load_them() {
     ];
     let fixture = fixture(&dir, script).await;
     fixture.model.tool_search.store(true, Ordering::SeqCst);
-    let mut state = exposed(Exposure::Deferred, &["yard:*"]);
+    let mut state = exposed(Exposure::Deferred, &["farm:*"]);
     let report = fixture.driver.run(&mut state, &options()).await.unwrap();
     assert!(report.calls.iter().all(|call| call.ok), "{report:?}");
     let shown = shown(&fixture);
-    assert_eq!(shown[0][..5], ["?tools__search", "yard__water", "~mail__send", "~sky__weather", "~dull__t00"]);
+    assert_eq!(shown[0][..5], ["?tools__search", "farm__water", "~mail__send", "~sky__weather", "~dull__t00"]);
     assert_eq!(
         (shown[0].len(), &shown[1], &shown[2]),
         (34, &shown[0], &shown[0]),
         "what a result loads stays deferred"
     );
-    assert_eq!(shown[3][..4], ["?tools__search", "yard__water", "mail__send", "~sky__weather"]);
+    assert_eq!(shown[3][..4], ["?tools__search", "farm__water", "mail__send", "~sky__weather"]);
     assert_eq!(requests(&fixture)[0]["tools"][2]["namespace"], "mail");
     let results = results(&fixture);
     assert_eq!(results[0], ("Found and loaded: sky__weather".into(), json!(["sky__weather"])));
@@ -232,8 +232,8 @@ async fn pick_shows_fitting_tools_or_changes_to_searching() {
         Reply::Text("done"),
     ];
     let fixture = fixture(&dir, script).await;
-    let spec = RunConfig { exposure: Some(Exposure::Pick), pick_size: 1, ..spec(Limits::default()) };
-    let mut state = RunState::new(spec.clone(), vec![Message::user("How is the weather in the town?")]);
+    let config = RunConfig { exposure: Some(Exposure::Pick), pick_size: 1, ..run_config(Limits::default()) };
+    let mut state = RunState::new(config.clone(), vec![Message::user("How is the weather in the town?")]);
     let report = fixture.driver.run(&mut state, &options()).await.unwrap();
     assert!(report.calls.iter().all(|call| call.ok), "{report:?}");
     let first = ["tools__search", "sky__weather"];
@@ -241,9 +241,9 @@ async fn pick_shows_fitting_tools_or_changes_to_searching() {
     assert_eq!(shown(&fixture), [first.as_slice(), &found, &found]);
     state.continue_with(vec![toolwright_core::ContentBlock::text("Now water the garden.")]).unwrap();
     fixture.driver.run(&mut state, &options()).await.unwrap();
-    assert_eq!(shown(&fixture)[3], [found.as_slice(), &["yard__water"]].concat());
+    assert_eq!(shown(&fixture)[3], [found.as_slice(), &["farm__water"]].concat());
 
-    let mut lost = RunState::new(spec, vec![Message::user("zzzz")]);
+    let mut lost = RunState::new(config, vec![Message::user("zzzz")]);
     let report = fixture.driver.run(&mut lost, &options()).await.unwrap();
     assert_eq!(shown(&fixture)[4], THREE);
     assert!(
@@ -257,15 +257,15 @@ async fn direct_shows_later_tools_at_the_end() {
     let script = vec![call("1", "sky__weather", json!({})), Reply::Text("done"), Reply::Text("done")];
     let fixture = fixture(&dir, script).await;
     let mut state = exposed(Exposure::Direct, &[]);
-    fixture.catalogue.add_provider(provider("late", vec![Counter::new("late:b@1.0.0", Effects::READ)])).await.unwrap();
-    fixture.catalogue.refresh("late").await;
+    fixture.catalogue.add_provider(provider("next", vec![Counter::new("next:b@1.0.0", Effects::READ)])).await.unwrap();
+    fixture.catalogue.refresh("next").await;
     fixture.driver.run(&mut state, &options()).await.unwrap();
-    // The first provider comes anew with one tool more: in the catalogue that one stands before `late__b`.
+    // The first provider comes anew with one tool more: in the catalogue that one stands before `next__b`.
     let more = [tools(), vec![Counter::new("new:a@1.0.0", Effects::READ) as Arc<dyn Tool>]].concat();
-    fixture.catalogue.remove_provider("late").await;
+    fixture.catalogue.remove_provider("next").await;
     fixture.catalogue.remove_provider("test").await;
     for (name, tools) in
-        [("test", more[1..].to_vec()), ("late", vec![Counter::new("late:b@1.0.0", Effects::READ) as _])]
+        [("test", more[1..].to_vec()), ("next", vec![Counter::new("next:b@1.0.0", Effects::READ) as _])]
     {
         fixture.catalogue.add_provider(provider(name, tools)).await.unwrap();
         fixture.catalogue.refresh(name).await;
@@ -273,7 +273,7 @@ async fn direct_shows_later_tools_at_the_end() {
     state.continue_with(vec![toolwright_core::ContentBlock::text("more")]).unwrap();
     fixture.driver.run(&mut state, &options()).await.unwrap();
     let shown = shown(&fixture);
-    assert_eq!((shown[0].len(), shown[0][0].as_str(), shown[0][33].as_str()), (34, "mail__send", "late__b"));
+    assert_eq!((shown[0].len(), shown[0][0].as_str(), shown[0][33].as_str()), (34, "mail__send", "next__b"));
     assert_eq!(shown[0], shown[1]);
     assert_eq!(shown[2], [&shown[1][1..], &["new__a".to_owned()]].concat());
 }
@@ -288,7 +288,7 @@ async fn exposure_is_chosen_once_by_cost_and_window() {
         let dir = tempfile::tempdir().unwrap();
         let fixture = fixture(&dir, vec![call("1", "sky__weather", json!({})), Reply::Text("done")]).await;
         fixture.model.tool_search.store(api, Ordering::SeqCst);
-        let mut state = begin_with(RunConfig { window, ..spec(Limits::default()) });
+        let mut state = begin_with(RunConfig { window, ..run_config(Limits::default()) });
         let report = fixture.driver.run(&mut state, &options()).await.unwrap();
         let choice = report.exposure.unwrap();
         assert_eq!(choice.exposure, expect);

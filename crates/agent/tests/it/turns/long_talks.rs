@@ -19,7 +19,7 @@ use toolwright_providers::builtin::{self, BuiltinOptions};
 use toolwright_runtime::{Catalogue, Executor, ExecutorOptions, ModelTraffic, OutputFiles, SqliteStore, SystemClock};
 use toolwright_testkit::model_server::{LongTalk, MEMORY_MODEL, Script, ScriptedModel, WireApi};
 
-use crate::fixture::{Log, options, provider, spec};
+use crate::fixture::{Log, options, provider, run_config};
 
 /// Does a step, and says what the conversation has for it; with the fourth it shows images, if it has some.
 #[derive(Default)]
@@ -177,9 +177,14 @@ pub(crate) fn terms() -> ContextOptions {
 
 pub(crate) fn begin(talk: &LongTalk, window: usize, context: ContextOptions) -> RunState {
     let limits = Limits { turns: 400, ..Limits::default() };
-    let spec =
-        RunConfig { model: "long/talker".into(), window: Some(window), max_tokens: Some(512), context, ..spec(limits) };
-    RunState::new(spec, vec![Message::user(talk.user(0).unwrap())])
+    let config = RunConfig {
+        model: "long/talker".into(),
+        window: Some(window),
+        max_tokens: Some(512),
+        context,
+        ..run_config(limits)
+    };
+    RunState::new(config, vec![Message::user(talk.user(0).unwrap())])
 }
 
 /// So many turns in a window: the server refuses nothing, and what was told in turn 3 is known at the end.
@@ -191,7 +196,7 @@ async fn check(window: usize, turns: usize, apis: (Api, WireApi), summaries: std
     let report = fixture.talk(&talk, &mut state).await.unwrap();
     assert_eq!((report.status, fixture.server.failures()), (Status::Success, vec![]), "{report:?}");
     let (tally, done) = (talk.tally(), state.compactions());
-    assert_eq!((tally.turns, tally.overflows, tally.known), (turns, 0, LongTalk::planted()), "{window} {tally:?}");
+    assert_eq!((tally.turns, tally.overflows, tally.known), (turns, 0, LongTalk::fact_count()), "{window} {tally:?}");
     if done.summarized == 0 {
         let note = fixture.note_of(&state, 3).await;
         assert!(note.contains(&LongTalk::result(3)), "{note}");

@@ -7,7 +7,7 @@ use toolwright_models::Api;
 use toolwright_testkit::model_server::{Answer, Reply, Turn};
 
 use crate::faults::{APIS, FaultFixture};
-use crate::fixture::{begin_with, options, spec};
+use crate::fixture::{begin_with, options, run_config};
 
 /// Three turns with calls, thoughts and a failure among them, and an end.
 fn turns() -> Vec<Turn> {
@@ -56,7 +56,7 @@ async fn each_request_begins_like_the_one_before() {
         let effort = Some(Effort::Medium);
         let settings = ModelSettings { effort, ..ModelSettings::default() }.into();
         let agent_tools = AgentTools { task_status: true, batch: true, ..AgentTools::default() };
-        let mut state = begin_with(RunConfig { settings, agent_tools, ..spec(Limits::default()) });
+        let mut state = begin_with(RunConfig { settings, agent_tools, ..run_config(Limits::default()) });
         bench.driver.run(&mut state, &options()).await.unwrap();
         let sent = bench.server.requests();
         assert_eq!((sent.len(), bench.server.failures()), (4, Vec::new()), "{}", api.0);
@@ -83,7 +83,7 @@ async fn anthropic_caches_the_prompt_until_the_last_turn() {
     let bench = FaultFixture::new(APIS[2], turns).await;
     let agent_tools = AgentTools { report: Some(ReportConfig::in_format(Format::Text)), ..AgentTools::default() };
     let limits = Limits { turns: 3, ..Limits::default() };
-    bench.driver.run(&mut begin_with(RunConfig { agent_tools, ..spec(limits) }), &options()).await.unwrap();
+    bench.driver.run(&mut begin_with(RunConfig { agent_tools, ..run_config(limits) }), &options()).await.unwrap();
     // The last turn is shown the report alone, so that nothing of it was kept, or will be asked again.
     let marks = bench
         .server

@@ -22,11 +22,11 @@ use toolwright_runtime::{
 use toolwright_testkit::FakeModel;
 use toolwright_testkit::model_server::{RecordedRequest, Reply, Script, ScriptedModel, Turn, WireApi};
 
-use crate::fixture::{Counter, Log, begin_with, options, provider, spec};
+use crate::fixture::{Counter, Log, begin_with, options, provider, run_config};
 
 const AGENTS: usize = 200;
 /// What a request takes: as many as may run at once may start in any time as long.
-const TAKES: Duration = Duration::from_millis(50);
+const REQUEST_TIME: Duration = Duration::from_millis(50);
 
 /// The model of agents whose requests have this priority.
 fn with_priority(traffic: &Arc<ModelTraffic>, priority: ModelPriority) -> Arc<FakeModel> {
@@ -63,7 +63,7 @@ impl ManyAgentsFixture {
             came.push((Instant::now(), asked.model().to_owned()));
             reply(asked, came.len())
         });
-        let server = ScriptedModel::start(Script::from(vec![turn.with_delay(TAKES)]).repeating()).await.unwrap();
+        let server = ScriptedModel::start(Script::from(vec![turn.with_delay(REQUEST_TIME)]).repeating()).await.unwrap();
         let mut endpoints = Endpoints::default();
         endpoints.insert(Endpoint::new("many", Api::OpenAiChat, server.base_url(WireApi::OpenAi)).with_key("k"));
         let retry = RetryConfig { attempts: 10, ..RetryConfig::default() };
@@ -99,7 +99,7 @@ impl ManyAgentsFixture {
             };
             let client = with_priority(&self.traffic, priority);
             let driver = Driver::new(self.executor.clone(), self.catalogue.clone(), client, Some(self.store.clone()));
-            let mut state = begin_with(RunConfig { model: format!("many/{name}"), ..spec(Limits::default()) });
+            let mut state = begin_with(RunConfig { model: format!("many/{name}"), ..run_config(Limits::default()) });
             let options = RunOptions { run_id: format!("run-{agent}").into(), ..options() };
             runs.spawn(async move { driver.run(&mut state, &options).await.unwrap().status });
         }
@@ -183,8 +183,8 @@ async fn two_hundred_agents_keep_the_limit_and_finish() {
     let ended = many.start().join_all().await;
     assert!(ended.len() == AGENTS && ended.iter().all(|status| *status == Status::Success), "{ended:?}");
     assert_eq!(many.tool.count(), AGENTS);
-    let within = many.most_within(TAKES);
-    assert!(within <= AT_ONCE, "{within} requests started within {TAKES:?}");
+    let within = many.most_within(REQUEST_TIME);
+    assert!(within <= AT_ONCE, "{within} requests started within {REQUEST_TIME:?}");
     many.assert_order();
     many.assert_one_row_an_attempt().await;
 }
@@ -218,9 +218,9 @@ async fn two_hundred_agents_keep_the_rate_limit() {
 
     let (mut ended, mut steps) = (Vec::new(), 0);
     while ended.len() < AGENTS {
-        let is_busy = many.came_within(TAKES) > 0;
-        tokio::time::advance(if is_busy { TAKES } else { Duration::from_secs(1) }).await;
-        many.rests(|| many.came_within(TAKES) == AT_ONCE || many.came_within(MINUTE) == A_MINUTE).await;
+        let is_busy = many.came_within(REQUEST_TIME) > 0;
+        tokio::time::advance(if is_busy { REQUEST_TIME } else { Duration::from_secs(1) }).await;
+        many.rests(|| many.came_within(REQUEST_TIME) == AT_ONCE || many.came_within(MINUTE) == A_MINUTE).await;
         while let Some(run) = runs.try_join_next() {
             ended.push(run.unwrap());
         }
@@ -233,7 +233,7 @@ async fn two_hundred_agents_keep_the_rate_limit() {
     assert!(ended.iter().all(|status| *status == Status::Success), "{ended:?}");
     let came = many.came();
     assert_eq!((came.len(), many.tool.count()), (AGENTS * REQUESTS, AGENTS * (REQUESTS - 1)));
-    assert_eq!((many.most_within(TAKES), many.most_within(MINUTE)), (AT_ONCE, A_MINUTE));
+    assert_eq!((many.most_within(REQUEST_TIME), many.most_within(MINUTE)), (AT_ONCE, A_MINUTE));
     many.assert_order();
     // Whoever came first had no others to wait for. While many of each wait, none of a lower priority goes before.
     let (interactive, background) = (&came[AT_ONCE..200], &came[300..480]);

@@ -65,8 +65,8 @@ impl RunStore for FaultyStore {
     async fn save_run(&self, run: &str, state: &Value) -> Result<(), StoreError> {
         self.save(state, self.store.save_run(run, state)).await
     }
-    async fn save_amid(&self, run: &str, state: &Value) -> Result<(), StoreError> {
-        self.save(state, self.store.save_amid(run, state)).await
+    async fn save_during_step(&self, run: &str, state: &Value) -> Result<(), StoreError> {
+        self.save(state, self.store.save_during_step(run, state)).await
     }
     async fn run(&self, run: &str) -> Result<Option<SavedRun>, StoreError> {
         self.store.run(run).await

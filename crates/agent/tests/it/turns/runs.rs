@@ -14,7 +14,7 @@ use toolwright_core::store::{
 use toolwright_core::{CallId, Caller, Cancel, CancelCause, Effects, Event, Principal, Session, SessionId};
 use toolwright_testkit::FakeApprover;
 
-use crate::fixture::{Counter, Fixture, Reply, asking, begin, begin_with, options, provider, spec, until};
+use crate::fixture::{Counter, Fixture, Reply, asking, begin, begin_with, options, provider, run_config, until};
 
 fn calls(names: &[(&'static str, &'static str)]) -> Reply {
     Reply::Calls(names.iter().map(|(id, name)| (*id, *name, json!({}))).collect())
@@ -157,13 +157,13 @@ async fn a_run_has_only_its_allowed_tools() {
     let session = Session { principal: guest, ..(*options().session).clone() };
     let options = RunOptions { session: Arc::new(session), ..options() };
     let tools = vec!["t:a".to_owned(), "x__*".to_owned()];
-    let mut state = begin_with(RunConfig { tools, ..spec(Limits::default()) });
+    let mut state = begin_with(RunConfig { tools, ..run_config(Limits::default()) });
     let report = fixture.driver.run(&mut state, &options).await.unwrap();
     assert_eq!((a.count(), b.count(), ops.count()), (1, 0, 0));
     assert_eq!(report.calls.iter().map(|call| call.ok).collect::<Vec<_>>(), [true, false, false]);
     let events = fixture.log.0.lock().unwrap().clone();
     assert!(events.iter().any(|event| matches!(event, Event::ModelStarted { shown, .. } if shown == &["t__a"])));
-    assert!(fixture.driver.system_prompt("Base.", &[], state.spec(), &options).text().starts_with("Base."));
+    assert!(fixture.driver.system_prompt("Base.", &[], state.config(), &options).text().starts_with("Base."));
 }
 
 #[tokio::test]
@@ -214,7 +214,7 @@ async fn a_model_that_fails_fails_the_run() {
 }
 
 #[tokio::test]
-async fn an_overflowing_conversation_makes_room_and_goes_on() {
+async fn an_overflowing_conversation_is_shortened_and_continues() {
     let dir = tempfile::tempdir().unwrap();
     let tool = Counter::saying("t:a@1.0.0", Effects::READ, Box::leak("x".repeat(4000).into_boxed_str()));
     let script = vec![calls(&[("1", "t__a")]), calls(&[("2", "t__a")]), Reply::Fail(ModelErrorKind::ContextOverflow)];
@@ -231,12 +231,12 @@ async fn an_overflowing_conversation_makes_room_and_goes_on() {
 }
 
 #[tokio::test]
-async fn a_known_window_is_kept_to() {
+async fn a_known_window_is_respected() {
     let dir = tempfile::tempdir().unwrap();
     let tool = Counter::saying("t:a@1.0.0", Effects::READ, Box::leak("x".repeat(4000).into_boxed_str()));
     let script = vec![calls(&[("1", "t__a")]), calls(&[("2", "t__a")]), Reply::Text("done")];
     let fixture = Fixture::new(dir.path(), script, vec![tool]).await;
-    let mut state = begin_with(RunConfig { window: Some(4000), ..spec(Limits::default()) });
+    let mut state = begin_with(RunConfig { window: Some(4000), ..run_config(Limits::default()) });
     fixture.driver.run(&mut state, &options()).await.unwrap();
     assert!(fixture.requests()[1].contains("xxx") && fixture.requests()[2].contains("[toolwright took this result"));
 }

@@ -98,8 +98,8 @@ async fn a_judge_of_tools_counts_for_the_run() {
         let selector = Arc::new(Selector::new().with_judge(Arc::new(judge)));
         let by_judge = PickOptions { scorer: Method::Judge, ..PickOptions::default() };
         let driver = fixture.driver.clone().with_finder(ToolFinder::new(selector, by_judge));
-        let spec = RunConfig { exposure: Some(exposure), ..RunConfig::new("judge/run", "sys") };
-        let mut state = RunState::new(spec, vec![Message::user("How is the weather?")]);
+        let config = RunConfig { exposure: Some(exposure), ..RunConfig::new("judge/run", "sys") };
+        let mut state = RunState::new(config, vec![Message::user("How is the weather?")]);
         let report = driver.run(&mut state, &options()).await.unwrap();
         let expect = Usage { input_tokens: 7 * asked + 100, output_tokens: 3 * asked + 10, ..Usage::default() };
         assert_eq!((report.status, report.usage), (Status::Success, expect), "{exposure:?} {breaks}: {report:?}");

@@ -299,7 +299,7 @@ async fn a_server_with_known_tools_is_not_awaited() {
 }
 
 #[test]
-fn a_hanging_server_is_named_and_bounded() {
+fn a_hanging_server_is_named_and_limited() {
     let fixture = Fixture::with("mcpServers:\n  stuck:\n    command: sleep\n    args: [60]\n");
     let mut run = program(&fixture);
     run.env("OPENAI_BASE_URL", "http://127.0.0.1:1/v1").env("OPENAI_MODEL", "m").env("OPENAI_API_KEY", "k");

@@ -35,10 +35,10 @@ fn check(front: &str, expect: Option<Value>, reported: &[Problem<'_>]) {
         assert!(at == (*line, *severity) && problem.to_string().contains(words), "{front}: {words}: {problem}");
         assert!(problem.file.as_deref() == Some(&*fixture.path(FILE)) && !problem.remedy.is_empty(), "{problem}");
     }
-    let spec = config.agents.first().map(|agent| json!(agent.spec));
-    assert_eq!(spec.is_some(), expect.is_some(), "{front}: {all:#?}");
+    let agent_config = config.agents.first().map(|agent| json!(agent.config));
+    assert_eq!(agent_config.is_some(), expect.is_some(), "{front}: {all:#?}");
     for (key, value) in expect.iter().flat_map(|expect| expect.as_object().into_iter().flatten()) {
-        assert_eq!(spec.as_ref().map(|spec| &spec[key]), Some(value), "{front}");
+        assert_eq!(agent_config.as_ref().map(|agent_config| &agent_config[key]), Some(value), "{front}");
     }
 }
 
@@ -81,15 +81,15 @@ fn front_matter_becomes_an_agent() {
         fixture.write(FILE, &format!("---\n{HEAD}{front}---\n\nDo it.\n"));
         let config = fixture.load();
         assert!(problems(&config).is_empty(), "{front}: {:#?}", problems(&config));
-        let spec = json!(config.agents.last().unwrap_or_else(|| panic!("{front}")).spec);
+        let agent_config = json!(config.agents.last().unwrap_or_else(|| panic!("{front}")).config);
         for (key, value) in expect.as_object().expect("an object") {
-            assert_eq!(spec.get(key).unwrap_or(&Value::Null), value, "{front}");
+            assert_eq!(agent_config.get(key).unwrap_or(&Value::Null), value, "{front}");
         }
     }
 }
 
 #[test]
-fn bad_front_matter_is_told_with_its_line() {
+fn bad_front_matter_errors_name_the_line() {
     use Severity::{EntryDisabled, Warning};
     let check = |front: &str, is_there: bool, reported: &[Problem<'_>]| {
         check(&format!("{HEAD}{front}"), is_there.then(|| json!({"name": "a"})), reported);
@@ -125,7 +125,7 @@ fn bad_front_matter_is_told_with_its_line() {
 }
 
 #[test]
-fn a_mistyped_model_is_told_with_the_nearest() {
+fn a_mistyped_model_gets_a_suggestion() {
     let models = "models: {default: openai/gpt-5, anthropic/claude-sonnet-4-5: {window: 200000}, aliases: {fast: anthropic/claude-haiku}}\n";
     for (model, near) in [
         ("anthropic/claude-sonet-4-5", Some("anthropic/claude-sonnet-4-5")),
@@ -164,7 +164,7 @@ fn a_bad_file_removes_only_itself() {
     fixture.write_as_stranger("home/.claude/agents/mine.md", "---\nname: mine\ndescription: d\n---\nText");
     fixture.write_as_stranger("home/.config/toolwright/agents/good.md", "---\ndescription: d\n---\nText");
     let config = fixture.load();
-    let names: Vec<&str> = config.agents.iter().map(|agent| &*agent.spec.name).collect();
+    let names: Vec<&str> = config.agents.iter().map(|agent| &*agent.config.name).collect();
     assert_eq!(names, ["own", "deeper", "good", "mine"]);
     let all = problems(&config).join("\n");
     for words in [
@@ -200,7 +200,7 @@ tools:
     );
     fixture.write(FILE, "---\nname: a\ndescription: d\n---\nText");
     let config = fixture.load();
-    let names: Vec<&str> = config.agents.iter().map(|agent| &*agent.spec.name).collect();
+    let names: Vec<&str> = config.agents.iter().map(|agent| &*agent.config.name).collect();
     let triggers: Vec<&str> = config.sections.triggers.keys().map(String::as_str).collect();
     assert_eq!((&names[..], &triggers[..]), (&["b"][..], &["good", "other"][..]));
     let tools: Vec<_> =
@@ -229,7 +229,7 @@ tools:
 }
 
 #[test]
-fn unknown_agents_among_tools_are_told() {
+fn unknown_agents_among_tools_are_reported() {
     let others = "reviewer: {description: d}\n  off: {description: d, enabled: false}\n";
     for (key, expect) in [
         ("tools: ['agent__*', agent__lead, agent__reviewer, 'agent:Reviewer@1.0.0', agent__todo, agent__off]", None),
@@ -264,8 +264,9 @@ fn unknown_agents_among_tools_are_told() {
         let found: Vec<_> =
             all.iter().map(|problem| problem.rsplit_once("toolwright.yaml:").map(|(_, said)| said)).collect();
         let expect = expect.map(|expect| format!("2: warning: agents.lead.{expect}"));
-        let is_told = |said: &Option<&str>| said.is_some_and(|said| said.starts_with(expect.as_deref().unwrap_or("-")));
-        assert!(found.len() == expect.iter().len() && found.iter().all(is_told), "{key}: {all:?}");
+        let has_message =
+            |said: &Option<&str>| said.is_some_and(|said| said.starts_with(expect.as_deref().unwrap_or("-")));
+        assert!(found.len() == expect.iter().len() && found.iter().all(has_message), "{key}: {all:?}");
     }
 }
 
@@ -287,7 +288,7 @@ fn a_cycle_of_destinations_is_refused() {
     let (a, b, c) = (agent("b, c"), agent("a"), agent(""));
     let fixture = Fixture::with(&format!("agents:\n  a: {a}\n  b: {b}\n  c: {c}\n  d: {}\n", agent("c, b")));
     let config = fixture.load();
-    let names: Vec<&str> = config.agents.iter().map(|agent| &*agent.spec.name).collect();
+    let names: Vec<&str> = config.agents.iter().map(|agent| &*agent.config.name).collect();
     assert_eq!(names, ["c", "d"]);
     let all = problems(&config).join("\n");
     assert!(
@@ -328,10 +329,10 @@ fn agent_files_of_claude_code_load_unchanged() {
     fixture.write(FILE, &text);
     let config = fixture.load();
     let [agent] = &config.agents[..] else { panic!("{:#?}", problems(&config)) };
-    let spec = &agent.spec;
-    assert_eq!((&*spec.name, spec.model.as_deref()), ("migration-reviewer", Some("openai/gpt-5")));
-    assert!(spec.description.ends_with("</commentary></example>"), "{}", spec.description);
-    let tools = spec.tools.clone().unwrap_or_default();
+    let agent_config = &agent.config;
+    assert_eq!((&*agent_config.name, agent_config.model.as_deref()), ("migration-reviewer", Some("openai/gpt-5")));
+    assert!(agent_config.description.ends_with("</commentary></example>"), "{}", agent_config.description);
+    let tools = agent_config.tools.clone().unwrap_or_default();
     assert_eq!(
         tools,
         [
@@ -346,9 +347,14 @@ fn agent_files_of_claude_code_load_unchanged() {
             "linear__*"
         ]
     );
-    assert_eq!((spec.disallowed_tools.len(), spec.limits.turns), (5, Some(12)));
-    assert!(spec.prompt.starts_with("You review database migrations."), "{}", spec.prompt);
-    let policy = spec.ruled(&Policy { profile: Profile::Trusted, rules: Vec::new(), tools: Vec::new(), within: None });
+    assert_eq!((agent_config.disallowed_tools.len(), agent_config.limits.turns), (5, Some(12)));
+    assert!(agent_config.prompt.starts_with("You review database migrations."), "{}", agent_config.prompt);
+    let policy = agent_config.with_agent_rules(&Policy {
+        profile: Profile::Trusted,
+        rules: Vec::new(),
+        tools: Vec::new(),
+        within: None,
+    });
     for (command, runs) in [
         ("git diff HEAD~1", true),
         ("git diff", true),
@@ -423,13 +429,13 @@ fn a_new_agent_is_written_and_approved() {
     ok(&fixture, &["agents", "new", "ours", "--user"]);
     let config = fixture.load();
     assert!(problems(&config).is_empty(), "{:#?}", problems(&config));
-    let specs: Vec<(&str, &str)> =
-        config.agents.iter().map(|agent| (&*agent.spec.name, &*agent.spec.description)).collect();
-    assert_eq!(specs, [("mine", "Say: \"it\""), ("ours", "Say in a sentence when to use this agent.")]);
+    let configs: Vec<(&str, &str)> =
+        config.agents.iter().map(|agent| (&*agent.config.name, &*agent.config.description)).collect();
+    assert_eq!(configs, [("mine", "Say: \"it\""), ("ours", "Say in a sentence when to use this agent.")]);
 }
 
 #[test]
-fn a_strangers_agents_count_once_they_are_approved() {
+fn project_agents_load_once_approved() {
     let fixture = Fixture::new();
     let file = fixture.write_as_stranger(FILE, "---\nname: a\ndescription: d\ntools: [fs__read]\n---\nObey.");
     let config = fixture.load();
@@ -443,7 +449,7 @@ fn a_strangers_agents_count_once_they_are_approved() {
     // The approved version stays in force.
     std::fs::write(&file, "---\nname: a\ndescription: d\n---\nObey me.").expect("file");
     let config = fixture.load();
-    assert_eq!(config.agents[0].spec.prompt, "Obey.");
+    assert_eq!(config.agents[0].config.prompt, "Obey.");
     assert!(problems(&config).join("\n").contains("agent_files.a.md"), "{:#?}", problems(&config));
     std::fs::remove_file(&file).expect("removed");
     let config = fixture.load();

@@ -116,7 +116,7 @@ impl Case {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_killed_in_its_agent_goes_on() {
+async fn a_run_killed_in_its_agent_continues() {
     let case = Case {
         config: "agents:\n  worker: {description: Works., prompt: You work.}\n",
         arguments: &["run", "go"],
@@ -133,7 +133,7 @@ async fn a_run_killed_in_its_agent_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_killed_in_a_handoff_goes_on() {
+async fn a_run_killed_in_a_handoff_continues() {
     let case = Case {
         config: "agents:\n  front: {description: Chooses., prompt: You choose., router: {destinations: [worker]}}\n  \
                  worker: {description: Works., prompt: You work.}\n",
@@ -150,7 +150,7 @@ async fn a_run_killed_in_a_handoff_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_killed_beside_its_agent_goes_on() {
+async fn a_run_killed_with_its_agent_continues() {
     let case = Case {
         config: "agents:\n  worker: {description: Works., prompt: You work., background: true}\n",
         arguments: &["run", "go"],
@@ -191,8 +191,8 @@ async fn kill_firing_at(nth: u32) -> bool {
     let said = stderr(&ended(second).await);
     let done = std::fs::read_to_string(fixture.path("project/count")).unwrap_or_default();
     let requests = server.requests();
-    let is_told = requests.iter().any(|request| request.body.to_string().contains(UNKNOWN));
-    assert!(done == "once\n" || (done.is_empty() && is_told), "{nth}: {done:?} {said}");
+    let is_reported = requests.iter().any(|request| request.body.to_string().contains(UNKNOWN));
+    assert!(done == "once\n" || (done.is_empty() && is_reported), "{nth}: {done:?} {said}");
     assert!((2..=3).contains(&requests.len()), "{nth}: {} requests", requests.len());
     assert_eq!(stop.count("firings", "true"), 1, "{nth}: a slot fires once");
     is_stopped
@@ -247,7 +247,7 @@ async fn a_stopped_firing_asks_its_question_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stopped_run_goes_on_in_its_agent() {
+async fn a_stopped_run_continues_in_its_agent() {
     let fixture = Fixture::with("agents:\n  worker: {description: Works., prompt: You work.}\n");
     let turn = Turn::computed(|asked| match (is_worker(asked), asked.last_results().is_empty()) {
         (true, true) => Reply::calls(vec![("shell__bash", json!({"command": "touch waiting; sleep 60"}))]),
@@ -264,11 +264,11 @@ async fn a_stopped_run_goes_on_in_its_agent() {
     let resume = ["run", "--resume", id(&said).expect("an id"), "--policy", "trusted", "--json"];
     let output = ended(start(&fixture, &variables, &resume)).await;
     assert!(output.status.success(), "{} {:?}", stderr(&output), server.failures());
-    let is_told = |worker| {
+    let is_reported = |worker| {
         let requests: Vec<String> = server.requests().iter().map(|request| request.body.to_string()).collect();
         requests.iter().any(|request| request.contains("You work.") == worker && request.contains(ENDING))
     };
-    assert_eq!((is_told(true), is_told(false)), (true, false), "the command ended, and the agent did not");
+    assert_eq!((is_reported(true), is_reported(false)), (true, false), "the command ended, and the agent did not");
     assert_eq!(server.requests().len(), 4);
 }
 
@@ -305,7 +305,7 @@ async fn a_report_is_read_after_a_kill() {
 
 /// Turns that call a tool, with so many bytes of text each: room is made before the last.
 const STEPS: usize = 6;
-const SAID: usize = 2400;
+const MESSAGE_LENGTH: usize = 2400;
 /// Seconds for which a busy model asks to be left alone, far more than the test takes to kill who asked it.
 const BUSY: u64 = 25;
 
@@ -327,7 +327,10 @@ impl Models {
             return Reply::text("Done.");
         }
         let command = json!({"command": format!("echo {step} >> count")});
-        Reply::text_and_calls(format!("Step {step}. {}", "word ".repeat(SAID / 5)), vec![("shell__bash", command)])
+        Reply::text_and_calls(
+            format!("Step {step}. {}", "word ".repeat(MESSAGE_LENGTH / 5)),
+            vec![("shell__bash", command)],
+        )
     }
 
     fn remember(&self, text: String) -> Reply {

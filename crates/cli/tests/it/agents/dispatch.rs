@@ -23,7 +23,7 @@ async fn dispatch_does_not_change_the_result() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cut_answer_runs_nothing_twice() {
+async fn a_cut_answer_repeats_no_call() {
     let mut kept = 0;
     // Anthropic's blocks close one by one; other APIs may close all calls at the end.
     for frames in 1..18 {

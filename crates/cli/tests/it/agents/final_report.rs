@@ -86,7 +86,7 @@ async fn batch_is_shown_if_configured_and_always_runs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_unusable_output_schema_is_bad_usage() {
+async fn an_unusable_output_schema_is_a_usage_error() {
     let fixture = Fixture::new();
     fixture.write("project/broken.json", r#"{"type": "nonsense"}"#);
     fixture.write("project/schema.json", SCHEMA);

@@ -118,7 +118,7 @@ async fn a_destination_may_get_a_summary() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_destination_may_hand_the_request_back() {
+async fn a_handoff_destination_may_return_the_request() {
     let script: Script = vec![
         Turn::calls(vec![("router__handoff-to", json!({"agent": "legal"}))]),
         Turn::calls(vec![("router__handoff-to", json!({"agent": "triage", "message": "No law in it."}))])

@@ -87,7 +87,7 @@ fn cases() -> Vec<(&'static str, Value, String, Value)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_six_answer_over_every_api() {
+async fn shipped_tools_answer_over_every_api() {
     for api in WireApi::ALL {
         let turns = cases().into_iter().map(|(name, _, says, _)| {
             Turn::text(says)
@@ -352,7 +352,7 @@ async fn a_cut_answer_names_effort() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tuned_limit_caps_the_shipped_rule() {
+async fn an_overridden_limit_caps_the_shipped_rule() {
     let script = Script::from(vec![Turn::text(r#"{"reasoning": "r", "selected_index": 0, "confidence": 1}"#)]);
     let (server, variables) = with_model(WireApi::OpenAi, script).await;
     let fixture = Fixture::with("llmTools:\n  classify:\n    modelPreference: {maxTokens: 120}\n");

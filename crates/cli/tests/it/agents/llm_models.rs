@@ -119,7 +119,7 @@ async fn a_call_reports_retries_and_fallbacks() {
 }
 
 #[test]
-fn an_unusable_model_is_bad_usage() {
+fn an_unusable_model_is_a_usage_error() {
     let fixture = Fixture::new();
     for (model, why) in [
         ("openai/gpt-5", "set OPENAI_API_KEY, or name its server under models.endpoints.openai"),
@@ -134,7 +134,7 @@ fn an_unusable_model_is_bad_usage() {
 }
 
 #[test]
-fn that_no_tool_suits_a_model_is_said() {
+fn models_without_fitting_tools_are_reported() {
     let fixture = Fixture::with("models:\n  endpoints:\n    good: {api: ollama, base_url: 'http://127.0.0.1:1'}\n");
     for (model, why) in
         [("good/m", "`toolwright bench --models good/m` measures it"), ("nowhere/x", "unknown provider")]

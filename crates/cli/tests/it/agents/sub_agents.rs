@@ -86,7 +86,7 @@ async fn costs_of_three_levels_roll_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_runaway_stops_at_the_limit() {
+async fn a_looping_run_stops_at_the_limit() {
     let fixture =
         Fixture::with("defaults: {agents: {agents: 5}}\nagents:\n  a: {description: Starts., prompt: You are a.}\n");
     let parts = AtomicUsize::new(0);
@@ -161,7 +161,7 @@ async fn a_killed_run_resumes_in_its_agents() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_can_be_called_by_its_owner() {
+async fn agents_can_be_called_by_their_owner() {
     let fixture = Fixture::with(&format!("{CHAIN}defaults: {{agents: {{agents: 9}}}}\n"));
     let (server, variables, asked) = chain("echo once >> count").await;
     let call = ["call", "agent__c", "reason=it is asked for", "task=go on", "--json"];
@@ -177,7 +177,7 @@ async fn an_agent_can_be_called_by_its_owner() {
 }
 
 /// Messages of a gateway until the answer of a request, which is the last.
-fn heard(gateway: &mut Gateway, id: u64) -> Vec<Value> {
+fn messages_until_answer(gateway: &mut Gateway, id: u64) -> Vec<Value> {
     let (_, output) = gateway.streams.as_mut().expect("streams");
     let mut all = Vec::new();
     while all.last().is_none_or(|message: &Value| message["id"] != id) {
@@ -213,7 +213,7 @@ async fn clients_follow_cancel_and_defer_agents() {
         call
     };
     let id = gateway.send("tools/call", call(json!({"_meta": {"progressToken": "p"}})));
-    let all = heard(&mut gateway, id);
+    let all = messages_until_answer(&mut gateway, id);
     let (answer, messages) = all.split_last().expect("an answer");
     assert_eq!(answer["result"]["content"][0]["text"], "It says 42.", "{answer}");
     let progress: Vec<&str> = messages.iter().filter_map(|message| message["params"]["message"].as_str()).collect();

@@ -24,7 +24,7 @@ async fn question(fixture: &Fixture) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_headless_run_waits_for_the_inbox() {
+async fn a_run_without_terminal_waits_for_the_inbox() {
     for (verb, more, state, written) in
         [("approve", &["--always"][..], "approved", true), ("deny", &["--reason", "not now"][..], "denied", false)]
     {
@@ -102,7 +102,7 @@ async fn the_inbox_answers_a_servers_form() {
 }
 
 #[test]
-fn an_answer_after_the_asker_left_says_so() {
+fn answers_for_departed_callers_say_so() {
     let fixture = asking_fixture();
     ok(&fixture, &["tools", "show", "fx__test_elicitation"]);
     let gateway = Gateway::start(&fixture, &["--http", "127.0.0.1:0", "--policy", "client", "--ask", "inbox"]);

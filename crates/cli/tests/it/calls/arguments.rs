@@ -97,9 +97,9 @@ fn bundles_take_files_of_the_schema_folder_only() {
     for (reference, code) in [("below/part.json", 0), ("../outside.json", 2), (&*outside, 2)] {
         fixture.write("project/schemas/whole.json", &json!({"$ref": reference}).to_string());
         let output = run(&fixture, &["validate", "--schema", "schemas/whole.json", "--bundle"]);
-        let said = stderr(&output);
-        assert_eq!(output.status.code(), Some(code), "{reference}: {said}");
-        assert_eq!(said.contains("the schema's folder"), code == 2, "{reference}: {said}");
+        let stderr_text = stderr(&output);
+        assert_eq!(output.status.code(), Some(code), "{reference}: {stderr_text}");
+        assert_eq!(stderr_text.contains("the schema's folder"), code == 2, "{reference}: {stderr_text}");
     }
     assert_eq!(answers(&fixture, &["validate", "--tool", "fs__read", "--bundle"], "").1, 2);
 }

@@ -196,7 +196,7 @@ async fn approving_sampling_covers_one_server_only() {
         let asked: Vec<_> = always.requests().into_iter().filter_map(|one| one.asker).collect();
         assert_eq!(asked, askers, "{tool}");
     }
-    let standing = app.approvals().standing(10).await.expect("standing");
+    let standing = app.approvals().list_standing(10).await.expect("standing");
     let mut askers: Vec<_> = standing.into_iter().filter_map(|row| row.asker).collect();
     askers.sort();
     assert_eq!(askers, ["one", "two"]);
@@ -204,7 +204,7 @@ async fn approving_sampling_covers_one_server_only() {
 }
 
 #[tokio::test]
-async fn what_sampling_may_cost_is_bounded() {
+async fn sampling_costs_are_bounded() {
     let bound = format!("models: {{default: openai/m}}\nsampling: {{max_total_tokens: 50}}\n{ALLOWED}");
     let (printed, _) = sampled(&fixture(&bound)).await;
     assert!(printed.to_string().contains("max_total_tokens"), "{printed}");
@@ -266,7 +266,7 @@ fn client(app: &Toolwright, person: Option<Arc<dyn Person>>) -> Arc<dyn CallClie
 }
 
 #[tokio::test]
-async fn a_form_is_filled_in_declined_or_left() {
+async fn forms_are_accepted_declined_or_cancelled() {
     let fixture = fixture("");
     let app = app(&fixture).await;
     app.list_for("fx__test_elicitation", Duration::from_secs(30)).await;

@@ -87,7 +87,7 @@ fn call_has_its_contract_in_all_three_spellings() {
 }
 
 #[test]
-fn mended_arguments_are_told_with_their_fault() {
+fn repaired_arguments_are_reported_with_their_fault() {
     let fixture = Fixture::new();
     let output = run(&fixture, &["call", "shell__bash", "{\"command\": echo ran}"]);
     assert_eq!(String::from_utf8_lossy(&output.stdout).lines().next(), Some("ran"));
@@ -144,7 +144,7 @@ fn a_call_prints_the_whole_result() {
 }
 
 #[test]
-fn an_unknown_name_suggests_from_its_source() {
+fn unknown_names_get_suggestions_from_their_source() {
     let slow = toolwright_testkit::bin("misbehaving-mcp");
     let fixture = Fixture::with(&format!(
         "mcpServers:\n  slow: {{command: {0}, args: [--slow-start, '4000']}}\n  other: {{command: {0}}}\n",
@@ -155,7 +155,7 @@ fn an_unknown_name_suggests_from_its_source() {
 }
 
 #[test]
-fn a_tool_of_an_unusable_entry_says_why() {
+fn tools_of_unusable_entries_give_the_reason() {
     let fixture = Fixture::with(
         "mcp_servers:\n  off: {command: x, disabled: true}\n  half: {command: x, url: 'http://h/'}\nrest_tools:\n  \
          blocked: {description: d, url: 'https://h/${NOT_SET}'}\n  idle: {description: d, url: 'https://h/', enabled: false}\n",
@@ -199,7 +199,7 @@ fn the_owner_reads_no_manual_first() {
 }
 
 #[test]
-fn tools_that_are_not_there_say_why() {
+fn missing_tools_give_the_reason() {
     let keyless = "models: {default: openai/gpt-5-mini}\n";
     for (file, arguments, expect) in [
         ("{}\n", &["tools", "ls"][..], "the llm__ tools, as no model is set"),

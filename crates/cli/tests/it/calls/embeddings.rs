@@ -67,7 +67,7 @@ fn embeddings_without_a_model_are_refused() {
 
 #[cfg(not(feature = "embeddings"))]
 #[test]
-fn a_build_that_cannot_load_embeddings_says_so() {
+fn builds_without_embeddings_report_it() {
     let fixture = Fixture::with("selection:\n  embeddings: {path: models/minilm}\n");
     let config = fixture.load();
     assert_eq!(found(&config), None);

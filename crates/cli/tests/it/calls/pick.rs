@@ -113,7 +113,7 @@ fn a_missing_scorer_is_replaced_with_notice() {
 }
 
 #[test]
-fn what_cannot_be_done_is_bad_usage() {
+fn impossible_options_are_usage_errors() {
     let fixture = fixture();
     for (more, part) in [
         (&["x", "--min-score=2"][..], "a score is a number from 0 to 1"),
@@ -200,7 +200,7 @@ async fn a_garbled_or_slow_judge_is_skipped() {
 }
 
 #[test]
-fn a_pick_of_nothing_says_so() {
+fn an_empty_pick_is_reported() {
     let fixture = Fixture::new();
     for json in [false, true] {
         let arguments = ["pick", "qwxz vvkj", "--scorer", "bm25", "--json"];

@@ -54,8 +54,8 @@ async fn kill_at(nth: u32) -> bool {
     output.stdout = printed.join().expect("joins").expect("read");
     stop.clear();
     if is_stopped {
-        let said = stderr(&output);
-        let id = said.split("plan run ").nth(1).and_then(|rest| rest.split_whitespace().next());
+        let stderr_text = stderr(&output);
+        let id = stderr_text.split("plan run ").nth(1).and_then(|rest| rest.split_whitespace().next());
         let again: Vec<&str> = match id {
             // Nobody is there to be asked: what was approved before counts.
             Some(id) => vec!["plan", "run", id, "--policy", "ask", "--json"],
@@ -149,7 +149,7 @@ async fn kill_asked_at(nth: Option<u32>) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_plan_keeps_to_its_approvals() {
+async fn a_killed_plan_keeps_its_approvals() {
     assert!(kill_asked_at(None).await);
     for nth in (1..).step_by(4) {
         let kill = |more: u32| kill_asked_at(Some(nth + more));

@@ -15,7 +15,7 @@ fn calls(written: &[(&str, Value)]) -> Turn {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_model_mends_its_plan_once() {
+async fn a_model_repairs_its_plan_once() {
     for api in [WireApi::OpenAi, WireApi::Anthropic] {
         let fixture = project();
         let script: Script = vec![
@@ -46,7 +46,7 @@ async fn a_model_mends_its_plan_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_failed_of_a_plan_is_planned_anew() {
+async fn failed_plan_calls_are_planned_again() {
     let fixture = Fixture::new();
     fixture.write("project/a.txt", "one\n");
     let plan = json!([
@@ -171,14 +171,14 @@ async fn calls_on_the_run_are_for_no_instance() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_run_goes_on_with_all_inputs() {
+async fn a_killed_run_continues_with_all_inputs() {
     let fixture = Fixture::new();
     let inputs: Vec<Value> = (0..101).map(|n| json!({"n": n})).collect();
     fixture.write("project/inputs.json", &json!(inputs).to_string());
     // The first answer does not come before the kill.
-    let late = Turn::text("Late.").with_delay(Duration::from_secs(3600));
+    let timed_out = Turn::text("Late.").with_delay(Duration::from_secs(3600));
     let script: Script = vec![
-        late,
+        timed_out,
         Turn::text("First.").expecting("the first hundred", |asked| asked.body.to_string().contains("100 inputs")),
         Turn::text("Second.").expecting("the rest", |asked| asked.body.to_string().contains("over 1 inputs")),
     ]
@@ -205,7 +205,7 @@ async fn a_killed_run_goes_on_with_all_inputs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_waits_for_a_held_one() {
+async fn a_call_waits_for_its_held_dependency() {
     let fixture = Fixture::new();
     fixture.write("project/a.txt", "one\n");
     let script: Script = vec![

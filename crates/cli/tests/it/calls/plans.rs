@@ -117,7 +117,7 @@ fn a_killed_call_shows_its_real_arguments() {
 }
 
 #[test]
-fn a_kept_plan_is_approved_and_run_later() {
+fn a_stored_plan_is_approved_and_run_later() {
     let fixture = project();
     let saved =
         ok(&fixture, &["plan", "save", "plan.json", "--approve", "--input", r#"{"command": "echo once >> count"}"#]);
@@ -278,7 +278,7 @@ async fn an_argument_changed_after_approval_asks_again() {
 }
 
 #[test]
-fn an_approved_plan_gives_values_back() {
+fn an_approved_plan_returns_values() {
     let server = toolwright_testkit::bin("misbehaving-mcp");
     let fixture = Fixture::with(&format!("mcpServers: {{odd: {{command: {}}}}}\n", json!(server)));
     let plan = json!([

@@ -40,10 +40,10 @@ pub(crate) fn json_of(output: &Output) -> Value {
 /// The program must end with this code and say these words on standard error.
 pub(crate) fn fails(fixture: &Fixture, arguments: &[&str], code: i32, words: &[&str]) {
     let output = run(fixture, arguments);
-    let said = stderr(&output);
-    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
+    let stderr_text = stderr(&output);
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {stderr_text}");
     for word in words {
-        assert!(said.contains(word), "{arguments:?}: {word:?} is not in: {said}");
+        assert!(stderr_text.contains(word), "{arguments:?}: {word:?} is not in: {stderr_text}");
     }
 }
 
@@ -160,7 +160,7 @@ fn completions_are_written_for_every_shell() {
 }
 
 #[test]
-fn completions_are_json_where_json_was_asked_for() {
+fn completions_are_json_when_json_was_requested() {
     let printed = json_of(&run(&Fixture::new(), &["completions", "bash", "--json"]));
     assert_eq!(printed["shell"], "bash");
     assert!(printed["script"].as_str().is_some_and(|script| script.contains("complete")), "{printed}");
@@ -176,7 +176,7 @@ fn config_commands_print_json() {
 }
 
 #[test]
-fn what_is_not_there_ends_with_one_code() {
+fn missing_things_share_one_exit_code() {
     let fixture = Fixture::with("mcpServers:\n  tickets: {url: http://127.0.0.1:1/mcp}\n");
     for (arguments, words) in [
         (&["tools", "show", "fs__raed"][..], &["fs__read"][..]),
@@ -213,7 +213,7 @@ fn listening_needs_an_address_with_port() {
 }
 
 #[test]
-fn failures_are_json_where_json_was_asked_for() {
+fn failures_are_json_when_json_was_requested() {
     let fixture = Fixture::new();
     fixture.write("project/bad.yaml", "defualts: {}\n");
     for (arguments, code, kind) in [
@@ -246,7 +246,7 @@ fn failures_are_json_where_json_was_asked_for() {
 }
 
 #[test]
-fn limits_of_nothing_are_refused() {
+fn zero_limits_are_refused() {
     let fixture = Fixture::new();
     fails(&fixture, &["call", "fs__read", "--timeout", "0s"], 2, &["no time at all"]);
     fails(&fixture, &["run", "x", "--window", "0"], 2, &["--window"]);
@@ -260,8 +260,8 @@ fn one_bad_server_leaves_other_tools() {
     assert!(String::from_utf8_lossy(&output.stdout).contains("fs__read"));
     assert!(stderr(&output).contains("gone"), "{}", stderr(&output));
     let deaf = Fixture::with("mcpServers:\n  deaf:\n    url: http://127.0.0.1:1/mcp\n");
-    let said = stderr(&run(&deaf, &["tools", "ls"]));
-    assert!(said.contains("deaf") && !said.contains("rmcp"), "told once, in our words: {said}");
+    let stderr_text = stderr(&run(&deaf, &["tools", "ls"]));
+    assert!(stderr_text.contains("deaf") && !stderr_text.contains("rmcp"), "told once, in our words: {stderr_text}");
     fails(&fixture, &["call", "gone__x", "{}"], 3, &["gone", "down"]);
 }
 
@@ -288,7 +288,7 @@ fn secrets_are_never_printed() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_terminal_gets_colours_and_nobody_else_does() {
+fn only_terminals_get_colours() {
     let fixture = Fixture::new();
     let plain = ok(&fixture, &["tools", "ls"]);
     assert!(!plain.contains('\u{1b}'));

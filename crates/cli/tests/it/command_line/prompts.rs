@@ -99,7 +99,7 @@ async fn a_skill_is_named_and_loaded_on_demand() {
 }
 
 #[test]
-fn a_strangers_skills_wait_and_faults_are_told() {
+fn unapproved_skills_wait_and_faults_are_reported() {
     let fixture = Fixture::with("");
     fixture.write_as_stranger("project/.claude/skills/a/SKILL.md", SKILL);
     let config = fixture.load();

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use serde_json::{Map, Value};
-use toolwright::models::served::{Handling, SHAPES, ServedApi, Shape, fields_of, lost_with};
+use toolwright::models::served::{Handling, SHAPES, ServedApi, Shape, fields_of, unsupported_by};
 
 use crate::command_line::cli::ok;
 use crate::support::Fixture;
@@ -44,7 +44,7 @@ fn fields() -> String {
                 Handling::Refused(unless) => format!("refused unless `{}`", unless[0]),
             };
             let name = linked(field.name, field.inner);
-            let lost = lost_with(field.name).map(|(what, apis)| {
+            let lost = unsupported_by(field.name).map(|(what, apis)| {
                 let apis: Vec<String> = apis.iter().map(|api| format!("`{api}`")).collect();
                 let of = if what.contains('.') { format!("`{what}` is ") } else { String::new() };
                 format!("{of}lost with {}", apis.join(", "))

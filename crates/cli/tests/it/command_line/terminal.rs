@@ -19,7 +19,7 @@ use crate::support::{Fixture, until};
 pub(crate) struct Terminal {
     child: Child,
     keys: File,
-    said: Arc<Mutex<String>>,
+    shown: Arc<Mutex<String>>,
     reader: JoinHandle<()>,
 }
 
@@ -52,43 +52,43 @@ impl Terminal {
         let output = if whole { Stdio::from(theirs()) } else { Stdio::piped() };
         let child = command.stdin(theirs()).stderr(theirs()).stdout(output).spawn().expect("the program runs");
         let keys = File::from(ours);
-        let (mut screen, said) = (keys.try_clone().expect("a second handle"), Arc::<Mutex<String>>::default());
-        let shown = Arc::clone(&said);
+        let (mut screen, shown) = (keys.try_clone().expect("a second handle"), Arc::<Mutex<String>>::default());
+        let written = Arc::clone(&shown);
         let reader = std::thread::spawn(move || {
             let mut bytes = [0; 4096];
             // The terminal fails once nobody is at its other side.
             while let Ok(count @ 1..) = screen.read(&mut bytes) {
-                shown.lock().expect("said").push_str(&String::from_utf8_lossy(&bytes[..count]));
+                written.lock().expect("text").push_str(&String::from_utf8_lossy(&bytes[..count]));
             }
         });
-        Self { child, keys, said, reader }
+        Self { child, keys, shown, reader }
     }
 
-    pub(crate) fn said(&self) -> String {
-        self.said.lock().expect("said").clone()
+    pub(crate) fn shown_text(&self) -> String {
+        self.shown.lock().expect("text").clone()
     }
 
     /// Types, once the program has asked this.
     pub(crate) fn types(&mut self, question: &str, keys: &str) {
-        until(&format!("it asks {question:?}"), || self.said().contains(question));
+        until(&format!("it asks {question:?}"), || self.shown_text().contains(question));
         self.keys.write_all(keys.as_bytes()).expect("typed");
     }
 
     /// Its exit code, and all that stood on the terminal.
     pub(crate) fn ended_whole(mut self) -> (Option<i32>, String) {
         let code = self.child.wait().expect("it ends").code();
-        (code, self.said_at_the_end())
+        (code, self.text_at_end())
     }
 
     /// All that stood on the terminal when nobody writes to it any more; what the program left behind may hold it open.
-    fn said_at_the_end(&self) -> String {
+    fn text_at_end(&self) -> String {
         for _ in 0..500 {
             if self.reader.is_finished() {
                 break;
             }
             std::thread::sleep(std::time::Duration::from_millis(10));
         }
-        self.said()
+        self.shown_text()
     }
 
     /// Its exit code, and its output.
@@ -96,7 +96,7 @@ impl Terminal {
         let mut output = String::new();
         self.child.stdout.take().expect("stdout").read_to_string(&mut output).expect("text");
         let code = self.child.wait().expect("it ends").code();
-        (code, output, self.said_at_the_end())
+        (code, output, self.text_at_end())
     }
 }
 
@@ -185,7 +185,7 @@ fn a_long_wait_names_the_server() {
     for arguments in [&["call", "slow__x"][..], &["doctor"], &["tools", "ls"]] {
         let fixture = Fixture::with("mcpServers:\n  slow: {command: sleep, args: ['600']}\n");
         let terminal = Terminal::start(&fixture, arguments);
-        until(&format!("{arguments:?} says it"), || terminal.said().contains("waiting for slow"));
+        until(&format!("{arguments:?} says it"), || terminal.shown_text().contains("waiting for slow"));
     }
 }
 
@@ -231,15 +231,15 @@ async fn chat_has_editing_history_and_commands() {
         // A letter is taken back before the line is sent.
         terminal.types("tokens and cost so far", "hellx\u{7f}o\r");
         terminal.types("1 turns", "\u{1b}[A\r");
-        until("it answers again", || terminal.said().contains("Again."));
+        until("it answers again", || terminal.shown_text().contains("Again."));
         terminal.types("Again.", "/frob\r");
         terminal.types("/frob is no command", "/exit\r");
         let code = terminal.child.wait().expect("it ends").code();
         let history = fixture.path("project/state/chat_history");
         let mode = std::os::unix::fs::PermissionsExt::mode(&history.metadata().expect("a history").permissions());
         assert_eq!(mode & 0o777, 0o600);
-        until("the total is told", || terminal.said().contains("in all: 2 turns"));
-        (code, terminal.said())
+        until("the total is told", || terminal.shown_text().contains("in all: 2 turns"));
+        (code, terminal.shown_text())
     })
     .await
     .expect("joins");

@@ -94,8 +94,8 @@ fn unapproved_file_notices_fit_eighty_columns() {
     let (_, shown) = at_terminal(&fixture, &["trust", "--show"]).ended_whole();
     assert!(shown.contains("It starts:"), "{shown}");
     let serving = at_terminal(&fixture, &["serve", "--http", "127.0.0.1:0"]);
-    until("it asks", || serving.said().contains("[y/N]") || serving.said().contains("ready"));
-    for said in [shown, serving.said()] {
+    until("it asks", || serving.shown_text().contains("[y/N]") || serving.shown_text().contains("ready"));
+    for said in [shown, serving.shown_text()] {
         assert_eq!(too_wide(&said), Vec::<String>::new(), "{said}");
     }
 }

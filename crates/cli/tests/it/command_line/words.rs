@@ -7,7 +7,7 @@ use crate::serving::gateway::Gateway;
 use crate::support::{Fixture, until};
 
 /// Clauses that a line says twice.
-fn said_twice(said: &str) -> Vec<String> {
+fn repeated_clauses(said: &str) -> Vec<String> {
     let clauses = |line: &str| -> Vec<String> {
         // A schema has its types again and again.
         let line = line.split("; expected {").next().unwrap_or_default();
@@ -23,7 +23,7 @@ fn said_twice(said: &str) -> Vec<String> {
 }
 
 #[test]
-fn no_error_says_a_thing_twice() {
+fn errors_repeat_nothing() {
     let fixture = Fixture::with(
         "mcpServers:\n  gone: {command: no-such-program-anywhere}\n  far: {url: 'http://127.0.0.1:1/mcp'}\n\
          openapi:\n  shop: {document: none.json}\n\
@@ -65,18 +65,18 @@ fn no_error_says_a_thing_twice() {
     ] {
         let output = run(&fixture, arguments);
         let said = stderr(&output) + &String::from_utf8_lossy(&output.stdout);
-        assert_eq!(said_twice(&said), Vec::<String>::new(), "{arguments:?}: {said}");
+        assert_eq!(repeated_clauses(&said), Vec::<String>::new(), "{arguments:?}: {said}");
     }
 }
 
 #[test]
-fn every_warning_of_a_gateway_begins_alike() {
+fn gateway_warnings_have_one_prefix() {
     let fixture = Fixture::with("mcpServers:\n  gone: {command: no-such-program-anywhere}\n");
     let gateway = Gateway::start(&fixture, &["--http", "127.0.0.1:0"]);
     gateway.says("no-such-program-anywhere");
     fixture.write("project/toolwright.yaml", "mcpServrs: {}\n");
     gateway.says("the running configuration is kept");
-    let said = gateway.said();
+    let said = gateway.output_text();
     for line in said.lines().filter(|line| line.contains("no-such-program") || line.contains("is kept")) {
         assert!(line.starts_with("warning: ") || line.starts_with("error: "), "{said}");
     }
@@ -100,7 +100,7 @@ fn the_same_tools_are_listed_everywhere() {
         assert_eq!(found.iter().any(|name| name == query), is_there, "{query}: {found:?}");
     }
     let gateway = Gateway::start(&fixture, &["--http", "127.0.0.1:0"]);
-    until("it is ready", || gateway.said().contains(&format!("{} tools", listed.len())));
+    until("it is ready", || gateway.output_text().contains(&format!("{} tools", listed.len())));
     let said = stderr(&run(&fixture, &["tools", "ls"]));
     for left_out in ["not listed: output__extract", "not listed: the llm__ tools", "have the job__ tools once"] {
         assert!(said.contains(left_out), "{left_out}: {said}");
@@ -125,7 +125,7 @@ fn a_small_cap_shows_the_beginning() {
 }
 
 #[test]
-fn effects_are_told_as_they_are_declared() {
+fn effects_are_listed_as_declared() {
     let listed = ok(&Fixture::new(), &["tools", "ls"]);
     let word =
         |tool: &str| listed.lines().find(|line| line.starts_with(tool)).and_then(|line| line.split_whitespace().nth(1));
@@ -144,7 +144,7 @@ fn search_finds_every_job_tool() {
 }
 
 #[test]
-fn operations_that_cannot_be_read_are_told() {
+fn unreadable_operations_are_reported() {
     let fixture = Fixture::with("openapi:\n  shop: {document: shop.json, operations_denied: [dull]}\n");
     let mut document = json!({"openapi": "3.1.0", "servers": [{"url": "https://shop.example"}], "paths": {
         "/orders": {"get": {"operationId": "list"}, "post": {"operationId": "dull"}}}});
@@ -166,5 +166,5 @@ fn operations_that_cannot_be_read_are_told() {
     assert!(shown.contains("has `GET /gone3`, but does not offer it: ") && shown.contains("gone.json"), "{shown}");
     let gateway = Gateway::start(&fixture, &["--http", "127.0.0.1:0"]);
     gateway.says("2 more of shop could not be read");
-    assert_eq!(count(&gateway.said()), 10, "{}", gateway.said());
+    assert_eq!(count(&gateway.output_text()), 10, "{}", gateway.output_text());
 }

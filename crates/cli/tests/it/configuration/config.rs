@@ -24,7 +24,7 @@ pub(crate) fn broken(text: &str, line: u32, field: &str, severity: Severity, wor
 }
 
 #[test]
-fn what_is_well_is_not_complained_of() {
+fn valid_configurations_cause_no_warning() {
     for text in [
         "mcpServers:\n  a: {command: x, autoApprove: [], alwaysAllow: []}\n",
         "mcpServers:\n  a: {command: '/opt/My App/bin/server'}\n",
@@ -48,7 +48,7 @@ fn problems_come_in_the_order_of_their_lines() {
 }
 
 #[test]
-fn one_bad_server_never_stops_the_rest() {
+fn one_failing_server_does_not_stop_others() {
     let fixture = Fixture::with(
         "mcpServers:\n  bad:\n    command: 7\n  good:\n    command: x\n    args: [-p, 8080, 1.10]\n  off:\n    command: y\n    disabled: true\n  odd:\n    url: ${U}\n",
     );
@@ -102,7 +102,7 @@ fn views_are_read_and_tokens_hidden() {
 }
 
 #[test]
-fn literal_secrets_are_known_wherever_they_stand() {
+fn literal_secrets_are_redacted_everywhere() {
     let fixture = Fixture::with(
         "mcpServers:\n  a:\n    command: x\n    args: [--api-key=sk-argument, --token, tok-argument, -y, --header, 'X-Thing: described', 'Authorization: Bearer bear-argument']\n    env: {DB: 'postgres://me:db-password@h/x', A_KEY: \"${UNSET:-sk-default}\"}\n  b:\n    url: https://me:url-password@h/mcp?mode=described&access_token=tok-query#described\n    headers: {X-Api-Key: sk-header, X-Region: described}\n",
     );
@@ -268,7 +268,7 @@ fn the_json_schema_matches_the_program() {
 }
 
 #[test]
-fn variables_that_hold_our_keys_are_known() {
+fn variables_with_toolwright_keys_are_recognised() {
     let fixture = Fixture::with(
         "server:\n  token: ${GATE:-x}\nmodels:\n  endpoints:\n    mine:\n      api: openai_chat\n      \
          base_url: https://${MY_HOST}/v1\n      api_key: ${MINE}\n      headers: {X-User: \"${HOME}${TEAM}\"}\n",

@@ -5,7 +5,7 @@ use toolwright::config::Severity::{EntryDisabled, Error, Warning};
 use crate::configuration::config::broken;
 
 #[test]
-fn values_that_mean_something_else_get_remedies() {
+fn misunderstood_yaml_values_get_remedies() {
     broken("models:\n  p/m: {tokenizer: none.json}\n", 2, "models.p/m.tokenizer", Warning, &["none.json", "estimated"]);
     let vscode = &["`mcpServers`", "toolwright import vscode"];
     broken("servers:\n  a: {command: x}\n", 1, "servers", Error, vscode);

@@ -40,7 +40,7 @@ fn check(more: &str, words: &[&str]) {
 }
 
 #[test]
-fn settings_that_match_everything_they_name_are_well() {
+fn fully_matching_settings_cause_no_warning() {
     let (code, report) = doctor(&fixture(
         "    tools_allowed: ['*']\n    tools: {echo: {title: Echo}}\n    tools_cache: {echo: 5m}\n    background: [slow]\n\
          openapi:\n  shop: {document: shop.json, auth: {bearerAuth: {token: x}}, tags: [ORDERS], methods: [get], operations: {listOrders: {title: All}, GET /orders: {}}}\n\
@@ -53,7 +53,7 @@ fn settings_that_match_everything_they_name_are_well() {
 }
 
 #[test]
-fn schemas_that_clients_are_listed_otherwise_are_named() {
+fn doctor_names_schemas_changed_for_clients() {
     let rest = "restTools:\n  issue:\n    description: x\n    url: 'https://api.example/x'\n    parameters: {type: object, properties: {id: {type: string}, at: {type: string}}, anyOf: [{required: [id]}, {required: [at]}]}\n";
     let (code, report) = doctor(&fixture(rest));
     let named = |report: &Value| -> Vec<String> {
@@ -171,7 +171,7 @@ fn patterns_of_missing_sources_are_not_judged() {
 }
 
 #[test]
-fn warnings_of_the_log_are_told() {
+fn log_warnings_are_shown() {
     let text = json!({"openapi": "3.1.0", "info": {"title": "Shop", "version": "1"},
         "servers": [{"url": "https://shop.example"}], "security": [{"key": []}],
         "components": {"securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}},
@@ -260,7 +260,7 @@ fn models_are_checked_without_being_asked() {
 }
 
 #[test]
-fn doctor_tells_well_from_ill() {
+fn doctor_distinguishes_healthy_and_faulty_setups() {
     let fixture = Fixture::new();
     let well = json_of(&run(&fixture, &["doctor", "--json"]));
     assert_eq!(well["providers"][0]["name"], "builtin");

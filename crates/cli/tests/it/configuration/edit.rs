@@ -41,7 +41,7 @@ fn remove_takes_out_whatever_was_written() {
 }
 
 #[test]
-fn add_refuses_what_could_never_work() {
+fn add_refuses_unusable_entries() {
     let fixture = Fixture::new();
     for (arguments, words) in [
         (&["add", "", "--", "x"][..], "no name"),
@@ -103,10 +103,12 @@ fn import_previews_and_writes_with_secrets_masked() {
     let file = crate::support::data_file("claude_desktop_config.json");
     let file = file.to_str().expect("path");
     let preview = run(&fixture, &["import", "claude-desktop", file, "--dry-run"]);
-    let said = stderr(&preview);
+    let stderr_text = stderr(&preview);
     assert!(
-        said.contains("would add github") && said.contains("filesystem: left out") && !said.contains("ghp_literal"),
-        "{said}"
+        stderr_text.contains("would add github")
+            && stderr_text.contains("filesystem: left out")
+            && !stderr_text.contains("ghp_literal"),
+        "{stderr_text}"
     );
     assert_eq!(fixture.read("project/toolwright.yaml"), "# mine\nmcpServers:\n  filesystem:\n    command: x\n");
     let written = json_of(&run(&fixture, &["import", "claude-desktop", file, "--json"]));
@@ -167,7 +169,7 @@ fn a_server_gets_the_secret_that_was_kept() {
 }
 
 #[test]
-fn a_removed_server_takes_its_secret_along() {
+fn removing_a_server_removes_its_secret() {
     let fixture = Fixture::new();
     let add = |name: &str, more: &[&str]| {
         ok(
@@ -178,8 +180,8 @@ fn a_removed_server_takes_its_secret_along() {
     let kept = || fixture.read("home/.config/toolwright/secrets.env");
     add("a", &["--env", "OWN_TOKEN=tok-3"]);
     add("b", &[]);
-    let said = stderr(&run(&fixture, &["remove", "a"]));
-    assert!(said.contains("OWN_TOKEN are removed from") && !said.contains("API_TOKEN"), "{said}");
+    let stderr_text = stderr(&run(&fixture, &["remove", "a"]));
+    assert!(stderr_text.contains("OWN_TOKEN are removed from") && !stderr_text.contains("API_TOKEN"), "{stderr_text}");
     assert!(kept().contains("API_TOKEN=tok-1\n") && !kept().contains("tok-3"), "{}", kept());
     // Another project names it too.
     fixture.write("other/toolwright.yaml", "mcpServers:\n  c: {command: x, env: {API_TOKEN: '${API_TOKEN}'}}\n");
@@ -208,8 +210,8 @@ fn secrets_in_a_repository_are_warned_of() {
         "--url",
         "https://h.example/mcp",
     ];
-    let said = stderr(&run(&fixture, &inline));
-    assert!(said.contains("lies in the git repository") && !said.contains("tok-1111"), "{said}");
+    let stderr_text = stderr(&run(&fixture, &inline));
+    assert!(stderr_text.contains("lies in the git repository") && !stderr_text.contains("tok-1111"), "{stderr_text}");
     let text = fixture.read("project/toolwright.yaml");
     assert!(text.contains("Bearer ${A_AUTHORIZATION}") && text.contains("Bearer tok-1111"), "{text}");
 }
@@ -287,7 +289,7 @@ fn import_openapi_previews_and_writes() {
 }
 
 #[test]
-fn an_import_of_nothing_says_why_and_fails() {
+fn an_empty_import_fails_with_a_reason() {
     let fixture = Fixture::new();
     let operation = json!({"get": {"operationId": "orders", "tags": ["orders"], "responses": {}}});
     let version3 = json!({"openapi": "3.1.0", "info": {"title": "Shop", "version": "1"},
@@ -336,8 +338,8 @@ fn grouped_operations_are_found_before_listing() {
     );
     for tool in ["shop-orders__list", "shop-orders:list@0.0.0", "_7z__list"] {
         let called = run(&fixture, &["call", tool, "{}"]);
-        let said = stderr(&called);
-        assert!(said.contains("127.0.0.1") && !said.contains("unknown_tool"), "{tool}: {said}");
+        let stderr_text = stderr(&called);
+        assert!(stderr_text.contains("127.0.0.1") && !stderr_text.contains("unknown_tool"), "{tool}: {stderr_text}");
     }
     fails(&fixture, &["call", "shop-orders__add", "{}"], 3, &["unknown_tool", "it is disabled"]);
 }

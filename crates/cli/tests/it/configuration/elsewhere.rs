@@ -112,7 +112,7 @@ fn names(listed: &Value) -> Vec<&str> {
 
 /// Servers, queues and limits as another system's JSON file has them, but for the program.
 #[test]
-fn json_files_of_servers_do_what_they_say() {
+fn server_json_files_import_as_documented() {
     const TOKEN: &str = "ghp-4f0c9e7a51b2";
     let server = toolwright_testkit::bin("misbehaving-mcp");
     let file = json!({
@@ -191,7 +191,7 @@ fn request(endpoint: &TcpListener) -> impl FnOnce() + use<> {
 }
 
 #[test]
-fn a_slow_endpoint_holds_up_no_other() {
+fn a_slow_endpoint_delays_no_other() {
     let [slow, fast] = [(), ()].map(|()| TcpListener::bind("127.0.0.1:0").expect("a port"));
     let tool = |name: &str, endpoint: &TcpListener| {
         let address = endpoint.local_addr().expect("an address");

@@ -184,7 +184,7 @@ fn windsurf() {
 }
 
 #[test]
-fn limits_of_pasted_entries_hold() {
+fn limits_of_pasted_entries_apply() {
     for (entry, allowed, denied) in [
         (json!({"includeTools": ["a"], "excludeTools": ["b"]}), &["a"][..], &["b"][..]),
         (json!({"enabledTools": ["a"], "disabledTools": ["b"]}), &["a"], &["b"]),
@@ -264,7 +264,7 @@ fn imports_carry_every_known_key() {
 }
 
 #[test]
-fn what_is_not_there_or_broken_says_so() {
+fn missing_and_broken_imports_are_reported() {
     let fixture = Fixture::new();
     let missing = Source::Codex.find(&fixture.project(), &|name| fixture.variable(name)).expect_err("nothing there");
     assert!(missing.to_string().contains(".codex/config.toml"), "{missing}");

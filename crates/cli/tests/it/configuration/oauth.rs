@@ -13,7 +13,7 @@ use crate::configuration::config::broken;
 use crate::support::Fixture;
 
 #[test]
-fn sections_that_cannot_be_used_say_why() {
+fn unusable_sections_give_the_reason() {
     let broken = |section: &str, key: &str, severity, words: &[&str]| {
         let text = format!("mcp_servers:\n  s: {{ url: https://h/mcp, {section} }}\n");
         broken(&text, 2, &format!("mcp_servers.s.{key}"), severity, words);
@@ -137,12 +137,12 @@ fn authorization_server_text_is_escaped() {
          \x20   oauth: {{ grant: client_credentials, client_id: c, client_secret: swordfish-1, authorization_server: \"{base}\" }}\n"
     ));
     let login = run(&fixture, &["mcp", "login", "docs"]);
-    let said = stderr(&login);
-    assert!(login.status.success() && said.contains("scopes read"), "{said:?}");
+    let stderr_text = stderr(&login);
+    assert!(login.status.success() && stderr_text.contains("scopes read"), "{stderr_text:?}");
     let listed = ok(&fixture, &["mcp", "ls"]);
     // Nor does a name that is wrong, wherever it was copied from.
     let failed = stderr(&run(&fixture, &["mcp", "login", "do\u{202e}cs"]));
-    for shown in [said, listed, failed] {
+    for shown in [stderr_text, listed, failed] {
         assert!(shown.contains("\\u{202e}"), "{shown:?}");
         assert!(!shown.contains(['\u{1b}', '\u{7}', '\u{202e}']), "{shown:?}");
     }

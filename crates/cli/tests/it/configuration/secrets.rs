@@ -132,7 +132,7 @@ fn is_clean(sink: &str, bytes: &[u8]) {
 }
 
 /// Every file of the state, but for stored outputs, which are results.
-fn state_is_clean(dir: &Path) {
+fn check_state_files(dir: &Path) {
     for entry in std::fs::read_dir(dir).expect("state").flatten() {
         if entry.path().is_file() {
             is_clean(&entry.path().display().to_string(), &std::fs::read(entry.path()).expect("file"));
@@ -158,8 +158,8 @@ fn calls_leave_no_secret_in_any_sink() {
     for sent in [HEADER, &json!(PASSWORD).to_string(), PIN] {
         assert!(echo.was_sent(sent), "the tool did not get {sent}");
     }
-    let said = stderr(&output);
-    assert!(said.contains("[VRB] tool request -> rest__login"), "{said}");
+    let stderr_text = stderr(&output);
+    assert!(stderr_text.contains("[VRB] tool request -> rest__login"), "{stderr_text}");
     is_clean("standard error", &output.stderr);
 
     let wrong = json!({"user": 1, "password": PASSWORD, "pin": PIN, "more": true}).to_string();
@@ -168,9 +168,9 @@ fn calls_leave_no_secret_in_any_sink() {
     for (tool, arguments) in [("rest__broken", &broken), ("rest__login", &wrong), ("rest__login", &no_object)] {
         for format in ["text", "json"] {
             let output = call(&fixture, &echo, &["-vvv", "--log-format", format, "call", tool, arguments]);
-            let said = stderr(&output);
+            let stderr_text = stderr(&output);
             if tool == "rest__broken" {
-                assert!(said.contains("tool response <- rest__broken"), "{said}");
+                assert!(stderr_text.contains("tool response <- rest__broken"), "{stderr_text}");
             }
             is_clean(&format!("standard error of {tool} {arguments}"), &output.stderr);
         }
@@ -188,7 +188,7 @@ fn calls_leave_no_secret_in_any_sink() {
         is_clean(&format!("standard output of {arguments:?}"), &output.stdout);
         is_clean(&format!("standard error of {arguments:?}"), &output.stderr);
     }
-    state_is_clean(&fixture.path("project/state"));
+    check_state_files(&fixture.path("project/state"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -322,7 +322,7 @@ fn a_gateway_asks_about_calls_without_their_secrets() {
     let metrics = exchange(&address, &head);
     assert!(metrics.contains("toolwright_tool_calls_total"), "{metrics}");
     is_clean("/metrics", metrics.as_bytes());
-    is_clean("what the gateway says", gateway.said().as_bytes());
+    is_clean("what the gateway says", gateway.output_text().as_bytes());
 }
 
 #[test]

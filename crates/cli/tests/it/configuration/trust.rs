@@ -32,12 +32,12 @@ fn json_of(output: &Output) -> Value {
 }
 
 /// How the project's files stand, by a fresh look.
-fn standing(config: &Config) -> Vec<TrustState> {
+fn trust_states(config: &Config) -> Vec<TrustState> {
     config.trust.iter().map(|judged| judged.state.clone()).collect()
 }
 
 #[test]
-fn a_strangers_device_or_pipe_is_not_read() {
+fn devices_and_pipes_are_not_read() {
     let fixture = Fixture::new();
     std::os::unix::fs::symlink("/dev/zero", fixture.path(FILE)).expect("link");
     let made = std::process::Command::new("mkfifo").arg(fixture.path("project/.mcp.json")).status().expect("mkfifo");
@@ -48,7 +48,7 @@ fn a_strangers_device_or_pipe_is_not_read() {
 }
 
 #[test]
-fn a_strangers_folder_starts_nothing() {
+fn an_unapproved_project_starts_nothing() {
     let fixture = Fixture::new();
     let yaml = format!(
         "mcpServers:\n{}policy:\n  rules: [{{effect: allow, tool: '*'}}]\nserver:\n  token: theirs\nviews:\n  v: {{}}\n\
@@ -95,7 +95,7 @@ fn a_strangers_folder_starts_nothing() {
 }
 
 #[test]
-fn approval_holds_for_the_content_that_was_shown() {
+fn approvals_cover_only_the_shown_content() {
     let fixture = Fixture::new();
     let server = marking(&fixture, "a");
     fixture.write_as_stranger(FILE, &format!("mcpServers:\n{server}policy: {{profile: trusted}}\n"));
@@ -107,16 +107,16 @@ fn approval_holds_for_the_content_that_was_shown() {
     }
     let refused = run(&fixture, &["trust"]);
     assert_eq!(refused.status.code(), Some(2), "{}", stderr(&refused));
-    assert_eq!(standing(&fixture.load()), [TrustState::Unapproved]);
+    assert_eq!(trust_states(&fixture.load()), [TrustState::Unapproved]);
     ok(&fixture, &["trust", "--yes"]);
-    assert_eq!((standing(&fixture.load()), fixture.load().servers.len()), (vec![TrustState::Approved], 1));
+    assert_eq!((trust_states(&fixture.load()), fixture.load().servers.len()), (vec![TrustState::Approved], 1));
     // A comment is no change; neither is going back to what was approved.
     fixture.write_as_stranger(FILE, &format!("# mine\nmcpServers:\n{server}policy: {{profile: trusted}}\n"));
-    assert_eq!(standing(&fixture.load()), [TrustState::Approved]);
+    assert_eq!(trust_states(&fixture.load()), [TrustState::Approved]);
     let state = json_of(&run(&fixture, &["trust", "--show", "--json"]));
     assert_eq!(state["files"][0]["state"], "approved", "{state}");
     ok(&fixture, &["trust", "--revoke"]);
-    assert_eq!((standing(&fixture.load()), fixture.load().servers.len()), (vec![TrustState::Unapproved], 0));
+    assert_eq!((trust_states(&fixture.load()), fixture.load().servers.len()), (vec![TrustState::Unapproved], 0));
     let missing = run(&fixture, &["trust", "elsewhere/toolwright.yaml"]);
     assert_eq!(missing.status.code(), Some(3), "{}", stderr(&missing));
     let other = run(&fixture, &["trust", "notes.txt"]);
@@ -135,7 +135,7 @@ fn approvals_are_private_files() {
     assert_eq!(mode(&record), 0o600);
     // What another user may have written counts for nothing.
     std::fs::set_permissions(&record, std::fs::Permissions::from_mode(0o666)).expect("mode");
-    assert_eq!(standing(&fixture.load()), [TrustState::Unapproved]);
+    assert_eq!(trust_states(&fixture.load()), [TrustState::Unapproved]);
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn changed_policy_views_and_tokens_wait() {
         fixture.write(FILE, approved);
         fixture.write_as_stranger(FILE, text);
         let config = fixture.load();
-        assert_eq!(standing(&config), [TrustState::Changed], "{text}");
+        assert_eq!(trust_states(&config), [TrustState::Changed], "{text}");
         let waiting: Vec<&str> = config.trust[0].pending.iter().map(|change| change.path.as_str()).collect();
         assert_eq!(waiting, paths, "{text}");
         assert_eq!(
@@ -167,18 +167,18 @@ fn changed_policy_views_and_tokens_wait() {
     // A file that is gone does not take its rules along.
     std::fs::remove_file(fixture.path(FILE)).expect("removed");
     let config = fixture.load();
-    assert_eq!((standing(&config), config.sections.policy.rules.len()), (vec![TrustState::Gone], 1));
+    assert_eq!((trust_states(&config), config.sections.policy.rules.len()), (vec![TrustState::Gone], 1));
     ok(&fixture, &["trust", "--revoke"]);
     assert!(fixture.load().trust.is_empty() && fixture.load().sections.policy.rules.is_empty());
 }
 
 #[test]
-fn a_broken_change_leaves_what_was_approved() {
+fn an_invalid_change_keeps_the_approved_state() {
     let fixture = Fixture::with("policy:\n  rules:\n    - {effect: deny, tool: 'fs:write'}\n");
     fixture.write_as_stranger(FILE, "policy: [\n");
     let config = fixture.load();
     assert!(!config.is_unusable(), "{:?}", config.problems);
-    assert_eq!((standing(&config), config.sections.policy.rules.len()), (vec![TrustState::Changed], 1));
+    assert_eq!((trust_states(&config), config.sections.policy.rules.len()), (vec![TrustState::Changed], 1));
     assert!(config.problems[0].to_string().contains("not valid YAML"), "{:?}", config.problems);
     let refused = run(&fixture, &["trust", "--yes"]);
     assert_eq!(refused.status.code(), Some(2), "{}", stderr(&refused));
@@ -194,13 +194,13 @@ fn a_harmless_change_needs_no_approval() {
     fixture.write_as_stranger(FILE, &stricter);
     let config = fixture.load();
     assert_eq!(
-        (standing(&config), config.servers.len(), config.sections.policy.rules.len()),
+        (trust_states(&config), config.servers.len(), config.sections.policy.rules.len()),
         (vec![TrustState::Approved], 1, 1)
     );
     // What the owner has taken out by hand does not come back unasked.
     fixture.write_as_stranger(FILE, &both);
     let config = fixture.load();
-    assert_eq!((standing(&config), config.servers.len()), (vec![TrustState::Changed], 1));
+    assert_eq!((trust_states(&config), config.servers.len()), (vec![TrustState::Changed], 1));
 }
 
 #[test]
@@ -212,7 +212,7 @@ fn a_changed_file_of_an_llm_tool_waits() {
     assert!(user(&fixture.load()).contains("Sum it."), "{:?}", fixture.load().problems);
     fixture.write_as_stranger("project/sum.md", &text("Send it away."));
     let config = fixture.load();
-    assert_eq!(standing(&config), [TrustState::Changed]);
+    assert_eq!(trust_states(&config), [TrustState::Changed]);
     assert!(user(&config).contains("Sum it.") && !user(&config).contains("Send it away."));
 }
 
@@ -232,13 +232,13 @@ fn serve_does_not_load_unapproved_configuration() {
     fixture.write_as_stranger("project/.mcp.json", "{\"mcpServers\": {\"more\": {\"command\": \"sh\"}}}");
     gateway.says("nobody has approved this file");
     gateway.has_tool("fs__read", true);
-    assert!(!has_started(&fixture, "evil"), "{}", gateway.said());
-    assert!(!gateway.said().contains("added"), "{}", gateway.said());
+    assert!(!has_started(&fixture, "evil"), "{}", gateway.output_text());
+    assert!(!gateway.output_text().contains("added"), "{}", gateway.output_text());
     // A word in another terminal is all it takes.
     ok(&fixture, &["trust", "--yes", "toolwright.yaml"]);
     gateway.says("added evil");
     until("the server starts", || has_started(&fixture, "evil"));
-    assert!(!gateway.said().contains("added more"), "{}", gateway.said());
+    assert!(!gateway.output_text().contains("added more"), "{}", gateway.output_text());
 }
 
 #[test]
@@ -267,11 +267,16 @@ fn a_tools_nested_configuration_is_not_loaded() {
     fresh.handshake();
     fresh.has_tool("fs__read", true);
     left_out(&fresh, "toolwright.yaml");
-    assert!(!has_started(&fixture, "yaml") && !has_started(&fixture, "json"), "{} {}", below.said(), fresh.said());
+    assert!(
+        !has_started(&fixture, "yaml") && !has_started(&fixture, "json"),
+        "{} {}",
+        below.output_text(),
+        fresh.output_text()
+    );
 }
 
 #[test]
-fn a_nested_process_cannot_approve() {
+fn nested_processes_cannot_approve() {
     let fixture = Fixture::new();
     fixture.write_as_stranger(FILE, "policy: {profile: trusted}\n");
     for arguments in [&["trust", "--yes"][..], &["trust", "--revoke"], &["trust"]] {
@@ -282,13 +287,13 @@ fn a_nested_process_cannot_approve() {
     let trust = format!("env -i HOME=\"$HOME\" {} trust --yes", env!("CARGO_BIN_EXE_toolwright"));
     let answer = call(&fixture, "shell__bash", &json!({"command": trust}));
     assert_eq!(answer["ok"], json!(false), "{answer}");
-    assert_eq!(standing(&fixture.load()), [TrustState::Unapproved]);
+    assert_eq!(trust_states(&fixture.load()), [TrustState::Unapproved]);
     // What such a process writes is not approved on the way.
     std::fs::remove_file(fixture.path(FILE)).expect("removed");
     let add =
         program(&fixture).args(["add", "x", "--", "sh"]).env(DEPTH_VARIABLE, "1").output().expect("the program runs");
     assert!(add.status.success() && stderr(&add).contains("is not approved"), "{}", stderr(&add));
-    assert_eq!(standing(&fixture.load()), [TrustState::Unapproved]);
+    assert_eq!(trust_states(&fixture.load()), [TrustState::Unapproved]);
 }
 
 #[test]
@@ -321,11 +326,11 @@ fn a_sandboxed_command_cannot_write_approvals() {
     let output = run(&fixture, &["--config", &config, "--root", &home, "call", "shell__bash", &arguments]);
     assert!(fixture.path("home/fine").exists(), "{} {}", String::from_utf8_lossy(&output.stdout), stderr(&output));
     assert!(!fixture.state_dir().join("trust/x").exists() && !fixture.path("home/moved").exists());
-    assert_eq!(standing(&fixture.load()), [TrustState::Approved], "{}", String::from_utf8_lossy(&output.stdout));
+    assert_eq!(trust_states(&fixture.load()), [TrustState::Approved], "{}", String::from_utf8_lossy(&output.stdout));
 }
 
 #[test]
-fn a_file_that_says_nothing_needs_no_approval() {
+fn an_empty_project_file_needs_no_approval() {
     let fixture = Fixture::new();
     for text in ["", "# nothing\n", "{}      \n"] {
         fixture.write_as_stranger(FILE, text);
@@ -340,7 +345,7 @@ fn a_file_of_misspelt_keys_is_reported() {
     std::fs::create_dir(fixture.path("project/.git")).expect("repository");
     fixture.write_as_stranger("project/sub/toolwright.yaml", "mcpServer:\n  a: {command: sh}\npolcy: {}\n");
     let config = fixture.load_with(|options| options.cwd = fixture.path("project/sub"));
-    assert_eq!(standing(&config), [TrustState::Faulty, TrustState::Approved]);
+    assert_eq!(trust_states(&config), [TrustState::Faulty, TrustState::Approved]);
     let reported: Vec<String> = config.problems.iter().map(ToString::to_string).collect();
     assert!(
         reported.len() == 2 && reported[0].contains("mcpServer") && reported[1].contains("did you mean"),
@@ -364,7 +369,7 @@ fn a_file_of_misspelt_keys_is_reported() {
 }
 
 #[test]
-fn document_servers_are_shown_as_data() {
+fn document_server_texts_are_shown_as_data() {
     let fixture = Fixture::new();
     let operation = json!({"responses": {}, "servers": [{"url": "https://other.example/v1"}]});
     let document = json!({"openapi": "3.1.0", "info": {"title": "Shop", "version": "1"},
@@ -400,7 +405,7 @@ fn a_changed_document_of_an_entry_waits() {
         assert_eq!(has, expected, "{} {}", String::from_utf8_lossy(&output.stdout), stderr(&output));
         stderr(&output)
     };
-    assert_eq!(standing(&fixture.load()), [TrustState::Approved]);
+    assert_eq!(trust_states(&fixture.load()), [TrustState::Approved]);
     listed(true);
     for (file, changed, back) in [
         ("project/shop.json", document("/evil"), document("/orders")),
@@ -408,12 +413,12 @@ fn a_changed_document_of_an_entry_waits() {
     ] {
         fixture.write_as_stranger(file, &changed);
         let config = fixture.load();
-        assert_eq!(standing(&config), [TrustState::Changed], "{file}");
+        assert_eq!(trust_states(&config), [TrustState::Changed], "{file}");
         assert_eq!(config.trust[0].pending[0].path, "documents.shop.json");
         let said = listed(false);
         assert!(said.contains("has changed since it was approved"), "{said}");
         fixture.write_as_stranger(file, &back);
-        assert_eq!(standing(&fixture.load()), [TrustState::Approved], "{file}");
+        assert_eq!(trust_states(&fixture.load()), [TrustState::Approved], "{file}");
     }
     listed(true);
     // Where a variable says which file it is, nobody can tell that it was approved.
@@ -422,13 +427,13 @@ fn a_changed_document_of_an_entry_waits() {
 }
 
 #[test]
-fn the_owners_own_edits_stay_approved() {
+fn edits_by_the_owner_stay_approved() {
     let fixture = Fixture::new();
     ok(&fixture, &["add", "a", "--", "sh", "-c", "exit"]);
-    assert_eq!((standing(&fixture.load()), fixture.load().servers.len()), (vec![TrustState::Approved], 1));
+    assert_eq!((trust_states(&fixture.load()), fixture.load().servers.len()), (vec![TrustState::Approved], 1));
     ok(&fixture, &["add", "b", "--", "sh"]);
     ok(&fixture, &["remove", "a"]);
-    assert_eq!((standing(&fixture.load()), fixture.load().servers.len()), (vec![TrustState::Approved], 1));
+    assert_eq!((trust_states(&fixture.load()), fixture.load().servers.len()), (vec![TrustState::Approved], 1));
     // A stranger's file does not become the owner's by an edit.
     fixture.write_as_stranger(FILE, "mcpServers:\n  evil:\n    command: sh\n");
     let added = run(&fixture, &["add", "c", "--", "sh"]);
@@ -437,7 +442,7 @@ fn the_owners_own_edits_stay_approved() {
 }
 
 #[test]
-fn a_given_configuration_stands_alone() {
+fn a_given_configuration_ignores_all_others() {
     let fixture = Fixture::with("policy: {profile: trusted}\nviews:\n  project: {}\n");
     fixture.write("home/.config/toolwright/toolwright.yaml", "views:\n  home: {}\n");
     let given = fixture.write("conf/mine.yaml", "views:\n  mine: {}\n");
@@ -483,7 +488,7 @@ fn the_first_use_at_a_terminal_asks() {
         said.contains("is not approved") && !said.contains("\u{1b}[2J") && !output.contains("[2J"),
         "{said}{output}"
     );
-    assert_eq!(standing(&fixture.load()), [TrustState::Unapproved]);
+    assert_eq!(trust_states(&fixture.load()), [TrustState::Unapproved]);
     // The next command does not ask again, and says why.
     let (code, _, said) = Terminal::start(&fixture, &["config", "show"]).ended();
     assert!(code == Some(0) && !said.contains("Use this"), "{said}");
@@ -496,7 +501,7 @@ fn the_first_use_at_a_terminal_asks() {
     let mut terminal = Terminal::start(&fixture, &["config", "show"]);
     terminal.types("Use this configuration? [y/N]", "y\r");
     let (code, output, said) = terminal.ended();
-    assert_eq!((code, standing(&fixture.load())), (Some(0), vec![TrustState::Approved]), "{said}");
+    assert_eq!((code, trust_states(&fixture.load())), (Some(0), vec![TrustState::Approved]), "{said}");
     assert!(output.contains("mine"), "{output}");
     let (code, _, said) = Terminal::start(&fixture, &["config", "show"]).ended();
     assert!(code == Some(0) && !said.contains("Use this"), "asked once: {said}");

@@ -144,21 +144,21 @@ async fn a_killed_bench_continues_to_equal_report() {
     let whole = BenchFixture::new(PRICED, script(), &cases(5, "")).await;
     let expect = whole.rows(&[&models[..], &["--max-cost", "10000"]].concat()).await;
 
-    let lab = BenchFixture::new(PRICED, slow(), &cases(5, "")).await;
+    let setup = BenchFixture::new(PRICED, slow(), &cases(5, "")).await;
     let arguments =
         [&["bench", "--cases", "cases.yaml", "--concurrency", "2", "--max-cost", "10000", "--json"], &models[..]]
             .concat();
-    let mut child = start(&lab.fixture, &lab.variables, &arguments);
-    until("some calls are measured", || lab.lines().len() > 4);
+    let mut child = start(&setup.fixture, &setup.variables, &arguments);
+    until("some calls are measured", || setup.lines().len() > 4);
     child.kill().expect("SIGKILL");
     child.wait().expect("ends");
-    let before = lab.lines().len() - 1;
+    let before = setup.lines().len() - 1;
     assert!(before < 20, "it was killed too late");
-    let file = lab.file().expect("the file");
+    let file = setup.file().expect("the file");
     let mut torn = std::fs::read(&file).expect("lines");
     torn.extend(b"{\"key\":\"0123\",\"tool\":\"llm:cl");
     std::fs::write(&file, torn).expect("torn");
-    let got = lab.rows(&[&models[..], &["--max-cost", "10000"]].concat()).await;
+    let got = setup.rows(&[&models[..], &["--max-cost", "10000"]].concat()).await;
     // How long a call took is not the same twice.
     let untimed = |rows: &[Value]| {
         let mut rows = rows.to_vec();
@@ -170,61 +170,62 @@ async fn a_killed_bench_continues_to_equal_report() {
         rows
     };
     assert_eq!(untimed(&got), untimed(&expect));
-    let made = lab.server.requests().len();
+    let made = setup.server.requests().len();
     assert!((20..=22).contains(&made), "{made} requests for 20 calls of which 2 at most were under way");
-    let again = lab.rows(&[&models[..], &["--max-cost", "10000"]].concat()).await;
-    assert_eq!((again, lab.server.requests().len()), (got, made), "what was measured is not measured again");
-    lab.rows(&[&models[..], &["--max-cost", "10000", "--fresh"]].concat()).await;
-    assert_eq!(lab.server.requests().len(), made + 20);
+    let again = setup.rows(&[&models[..], &["--max-cost", "10000"]].concat()).await;
+    assert_eq!((again, setup.server.requests().len()), (got, made), "what was measured is not measured again");
+    setup.rows(&[&models[..], &["--max-cost", "10000", "--fresh"]].concat()).await;
+    assert_eq!(setup.server.requests().len(), made + 20);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_costs_no_more_than_it_may() {
-    let lab = BenchFixture::new(PRICED, script(), &cases(90, "")).await;
+async fn a_run_stays_within_its_cost_limit() {
+    let setup = BenchFixture::new(PRICED, script(), &cases(90, "")).await;
     // A call costs a dollar; the room for it is that of its prompt, some tens of dollars.
     let capped = ["--models", "openai/good", "--json", "--full", "--max-cost"];
-    let output = lab.run(&[&capped[..], &["90"]].concat()).await;
+    let output = setup.run(&[&capped[..], &["90"]].concat()).await;
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     assert!(stderr(&output).contains("the bound is reached"), "{}", stderr(&output));
     let row = &report(&output)[0];
     let (done, cost) = (row["done"].as_u64().expect("a count"), row["cost"].as_f64().expect("a cost"));
     assert!(done > 0 && done < 90 && cost <= 90.0, "{row}");
-    assert_eq!((lab.asked("good") as u64, row["partial"] == true), (done, true));
-    let output = lab.run(&[&capped[..], &["90"]].concat()).await;
-    assert_eq!((output.status.code(), lab.asked("good") as u64), (Some(1), done), "it counts what was spent before");
-    let output = lab.run(&[&capped[..], &["1000"]].concat()).await;
-    assert_eq!((output.status.code(), lab.asked("good")), (Some(0), 90), "{}", stderr(&output));
+    assert_eq!((setup.asked("good") as u64, row["partial"] == true), (done, true));
+    let output = setup.run(&[&capped[..], &["90"]].concat()).await;
+    assert_eq!((output.status.code(), setup.asked("good") as u64), (Some(1), done), "it counts what was spent before");
+    let output = setup.run(&[&capped[..], &["1000"]].concat()).await;
+    assert_eq!((output.status.code(), setup.asked("good")), (Some(0), 90), "{}", stderr(&output));
 
-    let lab = BenchFixture::new("models: {openai: {retry: {attempts: 1}}}\n", script(), &cases(9, "")).await;
-    let output = lab.run(&["--models", "openai/good", "--max-cost", "1"]).await;
+    let setup = BenchFixture::new("models: {openai: {retry: {attempts: 1}}}\n", script(), &cases(9, "")).await;
+    let output = setup.run(&["--models", "openai/good", "--max-cost", "1"]).await;
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("the price of openai/good is not known"), "{}", stderr(&output));
-    let output = lab.run(&["--models", "openai/good", "--max-requests", "4"]).await;
+    let output = setup.run(&["--models", "openai/good", "--max-requests", "4"]).await;
     // A call may take more requests than one, where the API refuses the form of the first.
-    assert_eq!((output.status.code(), lab.asked("good")), (Some(1), 4), "{}", stderr(&output));
+    assert_eq!((output.status.code(), setup.asked("good")), (Some(1), 4), "{}", stderr(&output));
     assert!(stderr(&output).contains("4 of 4 requests are made, and a call takes 1 at least"), "{}", stderr(&output));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_judge_is_separate_and_costed_apart() {
     let config = PRICED.replace("models:\n", "models:\n  default: openai/good\n");
-    let lab = BenchFixture::new(&config, script(), &cases(2, RUBRIC)).await;
-    let output = lab.run(&["--models", "openai/good", "--max-cost", "1000"]).await;
+    let setup = BenchFixture::new(&config, script(), &cases(2, RUBRIC)).await;
+    let output = setup.run(&["--models", "openai/good", "--max-cost", "1000"]).await;
     assert!(output.status.success() && stderr(&output).contains("2 rubrics are left out"), "{}", stderr(&output));
-    let output = lab.run(&["--models", "openai/good,openai/judge", "--judge", "openai/judge"]).await;
-    assert_eq!((output.status.code(), lab.asked("judge")), (Some(2), 0));
+    let output = setup.run(&["--models", "openai/good,openai/judge", "--judge", "openai/judge"]).await;
+    assert_eq!((output.status.code(), setup.asked("judge")), (Some(2), 0));
     assert!(stderr(&output).contains("--self-judge"), "{}", stderr(&output));
-    let rows = lab.rows(&["--models", "openai/good", "--judge", "openai/judge", "--max-cost", "1000"]).await;
+    let rows = setup.rows(&["--models", "openai/good", "--judge", "openai/judge", "--max-cost", "1000"]).await;
     let row = &rows[0];
     assert_eq!((&row["score"], &row["judge"]), (&json!(90.0), &json!("openai/judge")), "right, and 80 of 100");
     assert_eq!((&row["cost"], &row["judge_cost"]), (&json!(2.0), &json!(1.0)));
-    assert_eq!(lab.asked("judge"), 2);
-    let rows = lab.rows(&["--models", "openai/good", "--self-judge", "--max-cost", "1000"]).await;
+    assert_eq!(setup.asked("judge"), 2);
+    let rows = setup.rows(&["--models", "openai/good", "--self-judge", "--max-cost", "1000"]).await;
     assert_eq!((&rows[0]["judge"], &rows[0]["judge_cost"]), (&json!("openai/good"), &json!(2.0)));
 
     // A judge that does not answer says nothing of the model.
-    let output =
-        lab.run(&["--models", "openai/good", "--judge", "openai/down", "--max-cost", "1000", "--json", "--full"]).await;
+    let output = setup
+        .run(&["--models", "openai/good", "--judge", "openai/down", "--max-cost", "1000", "--json", "--full"])
+        .await;
     let row = &report(&output)[0];
     assert_eq!((output.status.code(), &row["done"], &row["score"]), (Some(1), &json!(0), &Value::Null));
     assert!(stderr(&output).contains("the judge openai/down gave no score"), "{}", stderr(&output));
@@ -241,21 +242,21 @@ async fn the_example_of_the_documentation_is_measured() {
         true => Reply::text(r#"{"feedback": "f", "breakdown": {"accuracy": 80}, "score": 80}"#),
         false => answer(asked),
     };
-    let lab = BenchFixture::new(PRICED, Script::from(vec![Turn::computed(judge)]).repeating(), example).await;
+    let setup = BenchFixture::new(PRICED, Script::from(vec![Turn::computed(judge)]).repeating(), example).await;
     let arguments = ["--models", "openai/good", "--judge", "openai/judge", "--max-cost", "100000", "--json", "--full"];
-    let output = lab.run(&arguments).await;
+    let output = setup.run(&arguments).await;
     let row = &report(&output)[0];
     assert_eq!((output.status.code(), &row["done"]), (Some(0), &json!(3)), "{row} {}", stderr(&output));
-    assert_eq!(lab.asked("judge"), 3);
+    assert_eq!(setup.asked("judge"), 3);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn faults_of_a_suite_have_a_place() {
     let check = async |text: &str, code: i32, expect: &str| {
-        let lab = BenchFixture::new("", script(), text).await;
-        let output = lab.run(&["--models", "openai/good"]).await;
+        let setup = BenchFixture::new("", script(), text).await;
+        let output = setup.run(&["--models", "openai/good"]).await;
         assert!(output.status.code() == Some(code) && stderr(&output).contains(expect), "{text}: {}", stderr(&output));
-        assert_eq!(lab.server.requests().len(), 0);
+        assert_eq!(setup.server.requests().len(), 0);
     };
     let case = "cases:\n  - input: {request: r, suggestions: [a, b]}\n";
     let summarize = "cases:\n  - input: {content: c}\n    mode: loud\n";
@@ -278,9 +279,9 @@ async fn faults_of_a_suite_have_a_place() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unreached_models_are_not_measured() {
-    let lab = BenchFixture::new(PRICED, script(), &cases(6, "")).await;
+    let setup = BenchFixture::new(PRICED, script(), &cases(6, "")).await;
     let models = "openai/good,openai/broken,openai/down,openai/locked";
-    let output = lab.run(&["--models", models, "--json", "--full", "--max-cost", "1000", "--concurrency", "1"]).await;
+    let output = setup.run(&["--models", models, "--json", "--full", "--max-cost", "1000", "--concurrency", "1"]).await;
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     let rows = report(&output);
     let rows = rows.as_array().expect("rows");
@@ -292,35 +293,35 @@ async fn unreached_models_are_not_measured() {
     assert_eq!(figures("openai/broken"), (json!(0.0), json!(6), json!(6)), "no valid result is the model's failure");
     assert_eq!(figures("openai/down"), (Value::Null, json!(0), json!(0)));
     assert_eq!(figures("openai/locked"), (Value::Null, json!(0), json!(0)));
-    assert_eq!((lab.asked("down"), lab.asked("locked")), (5, 1), "a refused key is refused each time");
+    assert_eq!((setup.asked("down"), setup.asked("locked")), (5, 1), "a refused key is refused each time");
     assert!(of(rows, "openai/down")["missing"].as_str().is_some_and(|why| why.contains("come back later")));
     assert!(stderr(&output).contains("openai/locked is not asked any more"), "{}", stderr(&output));
-    let made = lab.asked("good");
-    lab.run(&["--models", models, "--max-cost", "1000", "--concurrency", "1"]).await;
-    assert_eq!((lab.asked("good"), lab.asked("locked")), (made, 2), "only these are tried again");
+    let made = setup.asked("good");
+    setup.run(&["--models", models, "--max-cost", "1000", "--concurrency", "1"]).await;
+    assert_eq!((setup.asked("good"), setup.asked("locked")), (made, 2), "only these are tried again");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_found_decides_which_models_are_asked() {
-    let lab = BenchFixture::new(PRICED, script(), &cases(3, "")).await;
+async fn earlier_measurements_decide_which_models_run() {
+    let setup = BenchFixture::new(PRICED, script(), &cases(3, "")).await;
     let models = ["--models", "openai/dear,openai/good,openai/bad", "--max-cost", "10000"];
-    let html = lab.fixture.path("project/out/page.html");
+    let html = setup.fixture.path("project/out/page.html");
     let output =
-        lab.run(&[&models[..], &["--html", "out/page.html", "--compat", "toolwright-compat.json"]].concat()).await;
+        setup.run(&[&models[..], &["--html", "out/page.html", "--compat", "toolwright-compat.json"]].concat()).await;
     assert!(output.status.success(), "{}", stderr(&output));
     let table = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(table.lines().count() == 4 && table.contains("openai/dear"), "{table}");
     let page = std::fs::read_to_string(html).expect("the page");
     assert!(page.contains("<svg") && page.contains("openai/dear"));
-    let compat: Value = serde_json::from_str(&lab.fixture.read("project/toolwright-compat.json")).expect("json");
+    let compat: Value = serde_json::from_str(&setup.fixture.read("project/toolwright-compat.json")).expect("json");
     let found = &compat["llm:classify@1.0.0"];
     assert_eq!(found["recommended"], json!(["openai/good", "openai/dear"]), "cheapest first: {compat}");
     assert_eq!(found["scores"]["openai/bad"], json!(0.333));
 
     let listed = |model: &str, score: &str| {
-        let mut command = program(&lab.fixture);
+        let mut command = program(&setup.fixture);
         command.args(["tools", "ls", "--json", "--model", model, "--min-score", score]);
-        let output = command.envs(lab.variables.iter().map(|(name, value)| (*name, value))).output().expect("runs");
+        let output = command.envs(setup.variables.iter().map(|(name, value)| (*name, value))).output().expect("runs");
         let tools: Vec<Value> =
             serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", stderr(&output)));
         tools.iter().map(|tool| (tool["wire_name"].clone(), tool["score"].clone())).collect::<Vec<_>>()
@@ -330,11 +331,12 @@ async fn what_was_found_decides_which_models_are_asked() {
     assert_eq!((listed("openai/bad", "0.9").len(), listed("openai/other", "0").len()), (0, 0));
 
     let arguments = r#"{"request": "wants 1", "suggestions": ["a", "b"]}"#;
-    let called = ended(start(&lab.fixture, &lab.variables, &["call", "llm__classify", arguments, "--json"])).await;
+    let called = ended(start(&setup.fixture, &setup.variables, &["call", "llm__classify", arguments, "--json"])).await;
     assert_eq!(report(&called)["extras"]["model"], "openai/good", "{}", stderr(&called));
 
     let read =
-        ended(start(&lab.fixture, &lab.variables, &["bench", "--compat", "toolwright-compat.json", "--json"])).await;
+        ended(start(&setup.fixture, &setup.variables, &["bench", "--compat", "toolwright-compat.json", "--json"]))
+            .await;
     let rows = report(&read);
     let shown: Vec<(&Value, &Value, &Value)> =
         rows.as_array().expect("rows").iter().map(|row| (&row["model"], &row["score"], &row["cost"])).collect();
@@ -342,26 +344,26 @@ async fn what_was_found_decides_which_models_are_asked() {
 
     // A later run of another model adds to what is there, and what it says counts without a restart.
     let options = LoadOptions {
-        cwd: lab.fixture.project(),
-        state_dir: Some(lab.fixture.path("state")),
+        cwd: setup.fixture.project(),
+        state_dir: Some(setup.fixture.path("state")),
         ..LoadOptions::default()
     };
-    let app = Toolwright::open(options, lab.fixture.load(), Box::new(|_| None)).await.expect("opens");
+    let app = Toolwright::open(options, setup.fixture.load(), Box::new(|_| None)).await.expect("opens");
     let fit = |app: &Toolwright| app.models_for("llm:classify@1.0.0", 0.8);
     assert_eq!(fit(&app), ["openai/good", "openai/dear"]);
     let output =
-        lab.run(&["--models", "openai/judge", "--max-cost", "10000", "--compat", "toolwright-compat.json"]).await;
+        setup.run(&["--models", "openai/judge", "--max-cost", "10000", "--compat", "toolwright-compat.json"]).await;
     assert!(output.status.success(), "{}", stderr(&output));
     app.reload().await.expect("reloads");
     assert_eq!(fit(&app), ["openai/judge", "openai/good", "openai/dear"]);
-    lab.fixture.write(
+    setup.fixture.write(
         "project/toolwright.yaml",
         &format!("{PRICED}  openai/mine: {{tool_compat: {{'llm:classify@1.0.0': 0.85}}}}\n"),
     );
     let reloaded = app.reload().await.expect("reloads");
     assert!(reloaded.needs_restart.is_empty() && reloaded.problems.is_empty(), "{reloaded:?}");
     assert_eq!(fit(&app).last().map(String::as_str), Some("openai/mine"));
-    lab.fixture.write("project/toolwright-compat.json", "{");
+    setup.fixture.write("project/toolwright-compat.json", "{");
     let reloaded = app.reload().await.expect("reloads");
     assert!(reloaded.problems.iter().any(|problem| problem.message.contains("no compat file")), "{reloaded:?}");
     assert_eq!(fit(&app), ["openai/mine"]);
@@ -371,7 +373,7 @@ async fn what_was_found_decides_which_models_are_asked() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stopped_bench_reports_partially() {
     let slow = Script::from(vec![Turn::computed(answer).with_delay(Duration::from_millis(100))]).repeating();
-    let lab = BenchFixture::new(PRICED, slow, &cases(40, "")).await;
+    let setup = BenchFixture::new(PRICED, slow, &cases(40, "")).await;
     let arguments = [
         "bench",
         "--cases",
@@ -384,30 +386,30 @@ async fn a_stopped_bench_reports_partially() {
         "2",
         "--json",
     ];
-    let child = start(&lab.fixture, &lab.variables, &arguments);
-    until("some calls are measured", || lab.lines().len() > 3);
+    let child = start(&setup.fixture, &setup.variables, &arguments);
+    until("some calls are measured", || setup.lines().len() > 3);
     signal(child.id(), "INT");
     let output = ended(child).await;
     assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
     let said = stderr(&output);
     assert!(said.contains("finishing what runs") && said.contains("partial: it was stopped"), "{said}");
     assert_eq!(report(&output)[0]["score"], 100.0);
-    let (lines, made) = (lab.lines().len() - 1, lab.server.requests().len());
+    let (lines, made) = (setup.lines().len() - 1, setup.server.requests().len());
     assert_eq!(lines, made, "what ran was finished and counted");
     assert!(
-        !lab.fixture.path("home/.local/state/toolwright/models/compat.json").exists(),
+        !setup.fixture.path("home/.local/state/toolwright/models/compat.json").exists(),
         "half a measurement recommends nobody"
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bad_usage_is_said_before_anything_is_asked() {
-    let lab = BenchFixture::new("", script(), &cases(1, "")).await;
+async fn usage_errors_precede_model_requests() {
+    let setup = BenchFixture::new("", script(), &cases(1, "")).await;
     let check = |cases: &str, arguments: &[&str], code: i32, expect: &str| {
-        lab.fixture.write("project/odd.yaml", cases);
-        let mut command = program(&lab.fixture);
+        setup.fixture.write("project/odd.yaml", cases);
+        let mut command = program(&setup.fixture);
         command.args([&["bench", "--cases", "odd.yaml"], arguments].concat());
-        let output = command.envs(lab.variables.iter().map(|(name, value)| (*name, value))).output().expect("runs");
+        let output = command.envs(setup.variables.iter().map(|(name, value)| (*name, value))).output().expect("runs");
         assert_eq!(output.status.code(), Some(code), "{cases} {arguments:?}: {}", stderr(&output));
         assert!(stderr(&output).contains(expect), "{cases} {arguments:?}: {}", stderr(&output));
     };
@@ -423,7 +425,7 @@ async fn bad_usage_is_said_before_anything_is_asked() {
         "odd.yaml:2: mode: llm:classify@1.0.0 has no modes",
     );
     let good = one("llm:classify", "{request: x, suggestions: [a]}");
-    lab.fixture.write("project/second.yaml", "tool: llm:classify\ncases: 4\n");
+    setup.fixture.write("project/second.yaml", "tool: llm:classify\ncases: 4\n");
     check("tool: llm:classify\ncases: 3\n", &["--cases", "second.yaml"], 2, "second.yaml:2");
     check(&one("llm:classify", "{request: x}"), &[], 2, "cases[0].input: the input of case");
     check(&good, &["--html", "./odd.yaml"], 2, "--cases and --html are both ./odd.yaml");
@@ -431,9 +433,9 @@ async fn bad_usage_is_said_before_anything_is_asked() {
     check(&good, &["--models", "nowhere/x,openai"], 2, "nowhere/x cannot be asked");
     check(&good, &["--tools", "llm:s*"], 2, "there is nothing to measure");
     check(&good, &["--max-cost", "much"], 2, "US dollars");
-    lab.fixture.write("project/notes.txt", "mine\n");
+    setup.fixture.write("project/notes.txt", "mine\n");
     check(&good, &["--models", "openai/good", "--out", "notes.txt", "--fresh"], 2, "no file of measurements");
-    assert_eq!((lab.fixture.read("project/notes.txt").as_str(), lab.server.requests().len()), ("mine\n", 0));
+    assert_eq!((setup.fixture.read("project/notes.txt").as_str(), setup.server.requests().len()), ("mine\n", 0));
 }
 
 /// The least that a schema takes.
@@ -458,10 +460,10 @@ async fn the_shipped_cases_run_as_they_are() {
     let answer = |asked: &RecordedRequest| {
         Reply::text(filled(&asked.body["response_format"]["json_schema"]["schema"]).to_string())
     };
-    let lab = BenchFixture::new("", Script::from(vec![Turn::computed(answer)]).repeating(), "").await;
+    let setup = BenchFixture::new("", Script::from(vec![Turn::computed(answer)]).repeating(), "").await;
     let models = ["bench", "--models", "openai/good", "--judge", "openai/judge", "--max-requests", "10000"];
     let arguments = [&models[..], &["--json", "--full", "--no-compat"]].concat();
-    let output = ended(start(&lab.fixture, &lab.variables, &arguments)).await;
+    let output = ended(start(&setup.fixture, &setup.variables, &arguments)).await;
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let suites = shipped_cases().expect("cases");
     let cases: usize = suites.iter().map(|suite| suite.cases.len()).sum();
@@ -471,7 +473,7 @@ async fn the_shipped_cases_run_as_they_are() {
     for row in rows {
         assert!(row["score"].is_number() && row["done"] == row["calls"] && row["done"].as_u64() >= Some(12), "{row}");
     }
-    let lines = lab.lines();
+    let lines = setup.lines();
     assert_eq!((lines[0].as_str(), lines.len() - 1), ("{\"bench\":1}", cases));
     for line in &lines[1..] {
         let line: Value = serde_json::from_str(line).expect("json");
@@ -481,11 +483,11 @@ async fn the_shipped_cases_run_as_they_are() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_local_recording_needs_no_slash() {
-    let lab = BenchFixture::new("", script(), &cases(1, "")).await;
+    let setup = BenchFixture::new("", script(), &cases(1, "")).await;
     let recorded = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/replay/recorded.jsonl");
-    lab.fixture.write("project/rec.jsonl", &std::fs::read_to_string(recorded).expect("a recording"));
+    setup.fixture.write("project/rec.jsonl", &std::fs::read_to_string(recorded).expect("a recording"));
     for model in ["replay:rec.jsonl", "replay:./rec.jsonl"] {
-        let output = lab.run(&["--models", model]).await;
+        let output = setup.run(&["--models", model]).await;
         let said = stderr(&output);
         // What is asked is not in it, which the measurement finds.
         assert!(output.status.code() != Some(2) && !said.contains("cannot be asked"), "{model}: {said}");
@@ -493,8 +495,8 @@ async fn a_local_recording_needs_no_slash() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_model_with_other_settings_is_measured_anew() {
-    let lab = BenchFixture::new("", script(), &cases(2, "")).await;
+async fn a_model_with_other_settings_is_remeasured() {
+    let setup = BenchFixture::new("", script(), &cases(2, "")).await;
     let models = ["--models", "openai/good", "--max-requests", "1000"];
     for (config, asked) in [
         ("", 2),
@@ -503,14 +505,14 @@ async fn a_model_with_other_settings_is_measured_anew() {
         ("models: {openai/good: {effort: low}}\n", 6),
         ("", 6),
     ] {
-        lab.fixture.write("project/toolwright.yaml", config);
-        let output = lab.run(&models).await;
-        assert_eq!((output.status.code(), lab.asked("good")), (Some(0), asked), "{config}: {}", stderr(&output));
+        setup.fixture.write("project/toolwright.yaml", config);
+        let output = setup.run(&models).await;
+        assert_eq!((output.status.code(), setup.asked("good")), (Some(0), asked), "{config}: {}", stderr(&output));
     }
 }
 
 #[test]
-fn what_configuration_and_doctor_say_of_it() {
+fn configuration_and_doctor_describe_measured_models() {
     let old = json!({"llm:classify@1.0.0": {
         "recommended": ["p/m"], "scores": {"p/m": 1.0}, "measured": {"p/m": {"calls": 1, "latency_ms": 1, "contract": "old"}},
     }});

@@ -82,7 +82,7 @@ fn encode_reads_tools_however_they_are_written() {
 }
 
 #[test]
-fn encode_makes_names_legal_and_tells_them_apart() {
+fn encode_makes_names_legal_and_distinct() {
     let long = "x".repeat(90);
     let tools = json!([{"name": "a.b"}, {"name": "a_b", "id": "second"}, {"name": "é"}, {"name": "9"}, {"name": long}]);
     let fixture = fixture(&tools.to_string());
@@ -175,7 +175,7 @@ fn decode_numbers_calls_and_parses_arguments() {
 }
 
 #[test]
-fn decode_undoes_what_encode_did() {
+fn decode_reverses_encode() {
     let either = json!({"anyOf": [
         {"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]},
         {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]},
@@ -211,7 +211,7 @@ fn decode_answers_each_line_on_failure_too() {
 }
 
 #[test]
-fn decode_answers_each_line_once_whatever_it_holds() {
+fn decode_answers_each_line_once() {
     let fixture = fixture("[]");
     let decode = |format: &str, input: &str| answers(&fixture, &["decode", "--format", format, "--jsonl"], input);
     let (lines, code) = decode("hermes", "\u{feff}\"a\"\n\n  \r\n\"b\"\n[1]\n\n\"c\"");

@@ -85,7 +85,7 @@ fn unmatched_tools_are_ranked_last() {
 }
 
 #[test]
-fn select_says_what_is_wrong_with_its_files() {
+fn select_reports_faulty_files() {
     for (tools, cases, complaint) in [
         (TOOLS, "", "cases.jsonl: it has no cases"),
         (TOOLS, "{\"query\": \"x\", \"relevant\": []}", "cases.jsonl: it has no cases"),
@@ -98,7 +98,7 @@ fn select_says_what_is_wrong_with_its_files() {
 }
 
 #[test]
-fn odd_records_do_not_end_the_measurement() {
+fn invalid_records_do_not_end_the_measurement() {
     let tools = format!("{TOOLS}{}\n", r#"{"id": 3, "name": "again"}"#);
     let cases = r#"{"query": "open the gate", "relevant": ["g.1", "gone"]}
 {"query": "nothing", "relevant": []}
@@ -152,7 +152,7 @@ fn tokens_are_counted_over_a_whole_task() {
 }
 
 #[test]
-fn a_tool_among_many_namesakes_turns_up() {
+fn a_tool_among_equal_names_is_found() {
     let tool =
         |n: usize| json!({"name": "run", "server": format!("s{n}"), "id": n.to_string(), "description": "Runs it."});
     let tools: Vec<String> = (0..60).map(|n| tool(n).to_string()).collect();
@@ -198,7 +198,7 @@ fn the_right_tools_are_found_without_a_model() {
 }
 
 #[test]
-fn what_tools_cost_is_listed() {
+fn tools_are_listed_with_token_costs() {
     let fixture = Fixture::new();
     let (lines, code) = answers(&fixture, &["tools", "ls", "--tokens", "--json"], "");
     assert_eq!(code, 0, "{lines:?}");

@@ -27,7 +27,7 @@ fn same(report: &Value) -> Value {
 }
 
 /// How often the program said that it replays.
-fn said(output: &Output, file: &str) -> usize {
+fn replay_notices(output: &Output, file: &str) -> usize {
     stderr(output).matches(&format!("[replayed from {file}]")).count()
 }
 
@@ -41,7 +41,7 @@ async fn a_recorded_run_plays_in_every_api() {
         let recorded = and(&RUN, &["--record", "../r.jsonl", "--transcript", "../t.jsonl"]);
         let output = ended(start(&fixture, &variables, &recorded)).await;
         assert!(output.status.success(), "{api:?}: {} {:?}", stderr(&output), server.failures());
-        assert_eq!(said(&output, "../r.jsonl"), 0, "{api:?}");
+        assert_eq!(replay_notices(&output, "../r.jsonl"), 0, "{api:?}");
         drop(server);
         let expect = same(&report(&output));
         let (recording, transcript) = (fixture.read("r.jsonl"), fixture.read("t.jsonl"));
@@ -53,7 +53,7 @@ async fn a_recorded_run_plays_in_every_api() {
             let id = format!("replay:{name}");
             let output = run(&fixture, &and(&RUN, &["--model", &id, "--record", "../again.jsonl"]));
             assert!(output.status.success(), "{api:?} {name}: {}", stderr(&output));
-            assert_eq!((same(&report(&output)), said(&output, name)), (expect.clone(), 1), "{api:?} {name}");
+            assert_eq!((same(&report(&output)), replay_notices(&output, name)), (expect.clone(), 1), "{api:?} {name}");
             assert_eq!(fixture.read("project/report.md"), "a.rs: 2\nb.rs: 1\n", "{api:?}: tools run for real");
             let trace: Value =
                 serde_json::from_slice(&run(&fixture, &["trace", "last", "--json"]).stdout).expect("json");
@@ -97,7 +97,7 @@ async fn another_task_matches_only_loosely() {
     assert!(reason.contains(differs), "{reason}");
     let output = run(&fixture, &and(&other, &["replay:r.jsonl?loose"]));
     assert_eq!(report(&output)["answer"], "Three TODOs; see report.md.", "{}", stderr(&output));
-    assert_eq!(said(&output, "r.jsonl"), 1);
+    assert_eq!(replay_notices(&output, "r.jsonl"), 1);
     // What is no recording is bad usage, before anything runs.
     for (model, part) in [("replay:none.jsonl", "cannot be read"), ("replay:", "names no recording")] {
         let output = run(&fixture, &and(&other, &[model]));
@@ -109,7 +109,7 @@ async fn another_task_matches_only_loosely() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn requests_of_tools_are_recorded_and_played() {
+async fn tool_model_requests_are_recorded_and_replayed() {
     let answer = r#"{"reasoning": "r", "selected_index": 1, "confidence": 0.9}"#;
     let script: Script = vec![
         Turn::calls(vec![("llm__classify", serde_json::from_str::<Value>(CLASSIFY).expect("json"))]),
@@ -139,10 +139,15 @@ async fn requests_of_tools_are_recorded_and_played() {
     played.write("project/c.jsonl", &fixture.read("project/c.jsonl"));
     let output = run(&played, &task);
     assert_eq!(report(&output)["answer"], "It is a refund.", "{}", stderr(&output));
-    assert_eq!(said(&output, "r.jsonl"), 1, "the run and its tool are told once");
+    assert_eq!(replay_notices(&output, "r.jsonl"), 1, "the run and its tool are told once");
     let output = run(&played, &and(&call, &["--model", "replay:c.jsonl"]));
     let outcome = report(&output);
-    assert_eq!((&outcome["structured"], said(&output, "c.jsonl")), (&expect["structured"], 1), "{}", stderr(&output));
+    assert_eq!(
+        (&outcome["structured"], replay_notices(&output, "c.jsonl")),
+        (&expect["structured"], 1),
+        "{}",
+        stderr(&output)
+    );
     assert_eq!(outcome["extras"]["model"], "replay:c.jsonl");
     assert_eq!(outcome["extras"]["usage"]["input_tokens"], expect["extras"]["usage"]["input_tokens"]);
 
@@ -191,7 +196,7 @@ async fn check_fallback(first: Turn, second: Turn, answer: &str) {
     played.write("project/r.jsonl", &recording);
     let output = run(&played, &and(&task, &["--model", "replay:r.jsonl", "--transcript", "t.jsonl"]));
     assert_eq!(output.status.code(), code, "{}", stderr(&output));
-    assert_eq!((same(&report(&output)), said(&output, "r.jsonl")), (same(&expect), 1), "{}", stderr(&output));
+    assert_eq!((same(&report(&output)), replay_notices(&output, "r.jsonl")), (same(&expect), 1), "{}", stderr(&output));
     // What the agent's model was told of the tool is what it was told then.
     let reported = |fixture: &Fixture| {
         let lines = fixture.read("project/t.jsonl");
@@ -246,7 +251,7 @@ async fn a_chat_is_played_by_message() {
     let output = ended(chat(&fixture, &variables, &["--record", "r.jsonl"])).await;
     assert_eq!(String::from_utf8_lossy(&output.stdout), "Hello.\nBye.\n", "{}", stderr(&output));
     let played = ended(chat(&fixture, &[], &["--model", "replay:r.jsonl"])).await;
-    assert_eq!((&played.stdout, said(&played, "r.jsonl")), (&output.stdout, 1), "{}", stderr(&played));
+    assert_eq!((&played.stdout, replay_notices(&played, "r.jsonl")), (&output.stdout, 1), "{}", stderr(&played));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -276,7 +281,7 @@ fn the_example_plays() {
     let play = |arguments: &[&str]| {
         let output = program(&fixture).current_dir(&root).args(arguments).output().expect("the program runs");
         assert!(output.status.success(), "{arguments:?}: {}", stderr(&output));
-        assert_eq!(said(&output, "examples/replay/recorded.jsonl"), 1, "{}", stderr(&output));
+        assert_eq!(replay_notices(&output, "examples/replay/recorded.jsonl"), 1, "{}", stderr(&output));
         report(&output)
     };
     let model = ["--model", "replay:examples/replay/recorded.jsonl", "--json"];
@@ -287,7 +292,7 @@ fn the_example_plays() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_unrecorded_call_shows_the_nearest() {
+async fn an_unrecorded_call_shows_the_closest_recording() {
     let classified = r#"{"reasoning": "r", "selected_index": 1, "confidence": 0.9}"#;
     let facts = r#"{"facts": [{"key": "birth", "value": "1815", "category": "time"}]}"#;
     let script: Script = [classified, facts, facts, classified].into_iter().map(Turn::text).collect::<Vec<_>>().into();

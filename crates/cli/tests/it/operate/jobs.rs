@@ -97,7 +97,7 @@ fn oversized_job_output_is_read_once() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_lost_job_is_reported_and_not_repeated() {
+fn an_interrupted_job_is_reported_and_not_repeated() {
     let fixture = Fixture::new();
     let (mut child, id) = start(&fixture, "echo ran >> ran; sleep 60");
     until("it runs", || fixture.path("project/ran").exists());
@@ -118,7 +118,7 @@ impl Tool for SendingTool {
         let mut definition = ToolDefinition::new(id, "Short.", Some(json!({"type": "object"})));
         definition.effects = Effects::READ;
         match self.0 {
-            "later" => definition.mode = Mode::Background,
+            "delay" => definition.mode = Mode::Background,
             "talk" => definition.mode = Mode::Stateful,
             _ => {
                 definition.documentation = Some("All there is to know.".into());
@@ -164,18 +164,18 @@ async fn job_tools_appear_with_the_first_job() {
     assert!(!offered(&plain, "job__wait") && offered(&plain, "job__info"));
     let missing = call(&plain, "job__wait", json!({"id": "x"})).await;
     assert!(missing.error.is_some_and(|error| error.message().contains("background jobs")));
-    let app = app(&fixture, &["later", "talk"]).await;
+    let app = app(&fixture, &["delay", "talk"]).await;
     assert!(offered(&app, "job__wait"));
-    let started = call(&app, "t__later", json!({})).await;
+    let started = call(&app, "t__delay", json!({})).await;
     let id = started.structured.as_ref().and_then(|job| job["job"].as_str()).expect("a job").to_owned();
     let done = call(&app, "job__wait", json!({"id": id})).await;
     assert!(
-        done.text().contains(&format!("{id} (t:later@1.0.0) is done")) && done.text().contains("later is done"),
+        done.text().contains(&format!("{id} (t:delay@1.0.0) is done")) && done.text().contains("delay is done"),
         "{}",
         done.text()
     );
     let read = call(&app, "job__read", json!({"id": id})).await;
-    assert_eq!(read.text(), "later is done\n[lines 0 to 1 of 1; the job is done]");
+    assert_eq!(read.text(), "delay is done\n[lines 0 to 1 of 1; the job is done]");
     let asks = call(&app, "t__talk", json!({})).await;
     assert!(asks.text().starts_with("who are you?"), "{}", asks.text());
     let talk = asks.structured.as_ref().and_then(|job| job["job"].as_str()).expect("a job").to_owned();
@@ -193,9 +193,9 @@ async fn job_tools_appear_with_the_first_job() {
 #[tokio::test]
 async fn metrics_count_jobs_by_state() {
     let fixture = Fixture::new();
-    let app = app(&fixture, &["later", "talk"]).await;
+    let app = app(&fixture, &["delay", "talk"]).await;
     let _counts_from_here = app.metrics();
-    let started = call(&app, "t__later", json!({})).await;
+    let started = call(&app, "t__delay", json!({})).await;
     let id = started.structured.as_ref().and_then(|job| job["job"].as_str()).expect("a job").to_owned();
     call(&app, "job__wait", json!({"id": id})).await;
     call(&app, "t__talk", json!({})).await;

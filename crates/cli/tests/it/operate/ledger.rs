@@ -9,7 +9,7 @@ use toolwright::core::store::{LedgerEntry, LedgerStore as _, RUNNING, UNKNOWN_OU
 use toolwright::runtime::SqliteStore;
 
 use crate::command_line::cli::{ok, program, stderr};
-use crate::serving::gateway::{Gateway, got_whole, posted};
+use crate::serving::gateway::{Gateway, get_response, posted};
 use crate::support::{Fixture, until};
 
 /// Arguments of a length of their own, by which the row of a call is known.
@@ -118,9 +118,9 @@ fn a_full_disk_makes_the_gateway_unready() {
         if !runs {
             assert!(called.to_string().contains("defaults.ledger: required"), "{called}");
         }
-        until("it says so", || got_whole(&fixture, &address, "/ready").contains("\"state\":\"ledger_failed\""));
-        assert!(got_whole(&fixture, &address, "/ready").starts_with("HTTP/1.1 503"));
-        let counted = got_whole(&fixture, &address, "/metrics");
+        until("it says so", || get_response(&fixture, &address, "/ready").contains("\"state\":\"ledger_failed\""));
+        assert!(get_response(&fixture, &address, "/ready").starts_with("HTTP/1.1 503"));
+        let counted = get_response(&fixture, &address, "/metrics");
         let failures = counted.lines().find_map(|line| line.strip_prefix("toolwright_ledger_failures_total "));
         assert!(failures.is_some_and(|count| count != "0"), "{config}: {counted}");
         gateway.says("the ledger cannot be written");

@@ -158,7 +158,7 @@ fn useless_policies_fail_the_cases() {
 }
 
 #[test]
-fn the_example_policy_knows_no_attack() {
+fn the_example_policy_names_no_attack() {
     fn texts(value: &Value, found: &mut HashSet<String>) {
         match value {
             Value::String(text) => drop(found.insert(text.clone())),

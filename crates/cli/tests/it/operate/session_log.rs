@@ -17,7 +17,7 @@ fn reported(request: &Recorded) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_run_hears_of_jobs_once() {
+async fn a_killed_run_gets_each_job_notice_once() {
     let fixture = Fixture::new();
     fixture.write("project/toolwright.yaml", "defaults: {auto_background_after: 50ms}\n");
     let command = "touch begun; until test -e go; do sleep 0.05; done; echo 'the very end'";

@@ -103,7 +103,7 @@ fn policy_test_takes_tainted_arguments() {
 }
 
 #[test]
-fn a_delegate_is_not_led_to_other_urls() {
+fn delegates_fetch_only_their_own_urls() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
     let served = std::thread::spawn(move || {

@@ -59,7 +59,7 @@ async fn serve_runs_what_triggers_start() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_firing_that_needs_a_person_parks() {
+async fn a_firing_that_needs_approval_waits() {
     let fixture = Fixture::new();
     let script = vec![
         Turn::calls(vec![("fs__write", json!({"path": "a.txt", "content": "x"}))]),
@@ -147,12 +147,12 @@ fn unusable_triggers_are_refused_by_the_program() {
 }
 
 #[test]
-fn unset_secrets_of_webhooks_are_told_of() {
+fn webhooks_without_their_secret_are_reported() {
     let fixture = Fixture::with("triggers: {hook: {type: webhook, secret_env: [HOOK_C], prompt: p}}\n");
     let doctor = run(&fixture, &["doctor"]);
-    let said = stderr(&doctor) + &String::from_utf8_lossy(&doctor.stdout);
+    let stderr_text = stderr(&doctor) + &String::from_utf8_lossy(&doctor.stdout);
     let expect = "admits no request: no secret is set here: set HOOK_C to at least 16 bytes";
-    assert!(said.contains(expect), "{said}");
+    assert!(stderr_text.contains(expect), "{stderr_text}");
     let checked = json_of(&run(&fixture, &["validate"]));
     let problem = &checked["problems"][0];
     assert_eq!((&checked["valid"], &problem["field"]), (&json!(true), &json!("triggers.hook")), "{checked}");
@@ -190,7 +190,7 @@ agents: {clerk: {description: d, triggers: [{type: timer, interval: 1h, prompt: 
 }
 
 #[test]
-fn doctor_tells_of_triggers_that_nothing_runs() {
+fn doctor_reports_triggers_that_nothing_runs() {
     let fixture = Fixture::new();
     let reported = |fixture: &Fixture| {
         stderr(&run(fixture, &["doctor"])) + &String::from_utf8_lossy(&run(fixture, &["doctor"]).stdout)
@@ -201,7 +201,7 @@ fn doctor_tells_of_triggers_that_nothing_runs() {
 }
 
 #[test]
-fn triggers_of_lost_tokens_are_told_of() {
+fn triggers_of_lost_tokens_are_reported() {
     let fixture = Fixture::new();
     let id = add(&fixture, &["timer", "interval=1h", "prompt=p"]);
     let db = rusqlite::Connection::open(fixture.state_dir().join("toolwright.sqlite3")).expect("database");
@@ -212,8 +212,8 @@ fn triggers_of_lost_tokens_are_told_of() {
     assert!(triggers(&fixture)[0]["issue"].as_str().is_some_and(|issue| issue.starts_with(why)));
     for command in [&["triggers", "ls"][..], &["doctor"]] {
         let output = run(&fixture, command);
-        let said = stderr(&output) + &String::from_utf8_lossy(&output.stdout);
-        assert!(said.contains(&format!("trigger {id} fires nothing: {why}")), "{said}");
+        let stderr_text = stderr(&output) + &String::from_utf8_lossy(&output.stdout);
+        assert!(stderr_text.contains(&format!("trigger {id} fires nothing: {why}")), "{stderr_text}");
     }
 }
 

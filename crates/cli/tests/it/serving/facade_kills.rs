@@ -12,7 +12,7 @@ use toolwright_testkit::model_server::{Fault, RecordedRequest, Reply, Script, Sc
 
 use crate::agents::agent::with_model;
 use crate::calls::stops::Stop;
-use crate::serving::gateway::{Gateway, api_token, got, got_whole, posted_to, sent_to};
+use crate::serving::gateway::{Gateway, api_token, get_response, got, posted_to, sent_to};
 use crate::support::{Fixture, signal, until};
 
 const CONFIG: &str = "agents:\n  worker: {description: Works., prompt: You work.}\n";
@@ -74,7 +74,7 @@ async fn questions(store: &SqliteStore, state: Option<QuestionState>) -> Vec<Que
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_servers_question_stands_once() {
+async fn a_killed_servers_question_is_asked_once() {
     for is_answered in [false, true] {
         let case = Case::of("ask", |asked| match asked.last_results().is_empty() {
             true => command(),
@@ -160,7 +160,7 @@ async fn kill_at(nth: u32) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_killed_anywhere_is_kept_whole() {
+async fn an_interrupted_answer_is_stored_whole() {
     let mut nth = 1;
     while kill_at(nth).await {
         nth += 1;
@@ -246,7 +246,7 @@ async fn sessions_outlive_a_killed_server() {
             continue;
         }
         assert_eq!(by_session(&server), first, "the finished one stays");
-        let lost = got_whole(&case.fixture, &server.address(), &format!("{path}/{id}"));
+        let lost = get_response(&case.fixture, &server.address(), &format!("{path}/{id}"));
         assert!(lost.starts_with("HTTP/1.1 500"), "{lost}");
         assert!(lost.contains("the server ended while it worked"), "{lost}");
     }

@@ -15,7 +15,7 @@ use crate::support::{Fixture, until};
 /// A running gateway, what it said so far, and for `--stdio` its streams.
 pub(crate) struct Gateway {
     pub(crate) child: Child,
-    said: Arc<Mutex<String>>,
+    output: Arc<Mutex<String>>,
     pub(crate) streams: Option<(ChildStdin, BufReader<ChildStdout>)>,
     next: u64,
 }
@@ -50,8 +50,8 @@ impl Gateway {
     pub(crate) fn of(mut command: Command) -> Self {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the program runs");
-        let said = Arc::new(Mutex::new(String::new()));
-        let (log, errors) = (Arc::clone(&said), BufReader::new(child.stderr.take().expect("stderr")));
+        let output = Arc::new(Mutex::new(String::new()));
+        let (log, errors) = (Arc::clone(&output), BufReader::new(child.stderr.take().expect("stderr")));
         std::thread::spawn(move || {
             for line in errors.lines().map_while(Result::ok) {
                 let mut log = log.lock().expect("log");
@@ -60,25 +60,25 @@ impl Gateway {
             }
         });
         let streams = Some((child.stdin.take().expect("stdin"), BufReader::new(child.stdout.take().expect("stdout"))));
-        let gateway = Self { child, said, streams, next: 0 };
+        let gateway = Self { child, output, streams, next: 0 };
         gateway.says("toolwright: ready");
         gateway
     }
 
     /// Where it listens.
     pub(crate) fn address(&self) -> String {
-        let said = self.said();
-        let address = said.split("ready http://").nth(1).and_then(|rest| rest.split("/mcp").next());
+        let output = self.output_text();
+        let address = output.split("ready http://").nth(1).and_then(|rest| rest.split("/mcp").next());
         address.expect("the ready line").to_owned()
     }
 
     /// What it has said so far.
-    pub(crate) fn said(&self) -> String {
-        self.said.lock().expect("log").clone()
+    pub(crate) fn output_text(&self) -> String {
+        self.output.lock().expect("log").clone()
     }
 
     pub(crate) fn says(&self, words: &str) {
-        until(&format!("it says {words:?}, not only: {}", self.said()), || self.said().contains(words));
+        until(&format!("it says {words:?}, not only: {}", self.output_text()), || self.output_text().contains(words));
     }
 
     /// One request over stdio.
@@ -131,7 +131,7 @@ impl Gateway {
     pub(crate) fn has_tool(&mut self, name: &str, present: bool) {
         let end = Instant::now() + Duration::from_secs(20);
         while self.tool_names().iter().any(|have| have == name) != present {
-            assert!(Instant::now() < end, "{name} present: wanted {present}; {}", self.said());
+            assert!(Instant::now() < end, "{name} present: wanted {present}; {}", self.output_text());
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -149,11 +149,11 @@ pub(crate) fn posted_to(address: &str, path: &str, headers: &str, body: &Value) 
 
 /// The JSON body of the answer to a GET with the token of the API.
 pub(crate) fn got(fixture: &Fixture, address: &str, path: &str) -> Value {
-    json_body(&got_whole(fixture, address, path))
+    json_body(&get_response(fixture, address, path))
 }
 
 /// The whole answer to a GET with the token of the API, with status line and headers.
-pub(crate) fn got_whole(fixture: &Fixture, address: &str, path: &str) -> String {
+pub(crate) fn get_response(fixture: &Fixture, address: &str, path: &str) -> String {
     let mut stream = TcpStream::connect(address).expect("connects");
     let token = api_token(fixture);
     write!(

@@ -25,7 +25,7 @@ fn stdio_lists_and_calls() {
     let fixture = Fixture::with(&format!("mcpServers:\n  odd:\n{}", server("")));
     fixture.write("project/a.txt", "hello\n");
     let mut gateway = Gateway::start(&fixture, &["--stdio"]);
-    assert!(gateway.said().contains("toolwright: ready stdio "), "{}", gateway.said());
+    assert!(gateway.output_text().contains("toolwright: ready stdio "), "{}", gateway.output_text());
     gateway.handshake();
     gateway.has_tool("odd__echo", true);
     let result = gateway.ask("tools/call", json!({"name": "fs__read", "arguments": {"path": "a.txt"}}));
@@ -81,7 +81,7 @@ fn stdio_search_lists_finders_and_pinned_tools() {
 fn http_lists_by_address_then_by_option() {
     let fixture = Fixture::new();
     let gateway = Gateway::start(&fixture, &["--http", "127.0.0.1:0", "--expose", "search"]);
-    let said = gateway.said();
+    let said = gateway.output_text();
     let address = said.split("ready http://").nth(1).and_then(|rest| rest.split("/mcp").next()).expect("address");
     for (query, searching) in [("", true), ("?expose=search", true), ("?expose=direct", false)] {
         let (status, answer) = post_to(&format!("/mcp{query}"), address, address, "");
@@ -112,7 +112,7 @@ fn the_first_list_waits_for_servers_bounded() {
     let why = "no tool is called `mute__echo` (provider mute is still starting, and its tools are not known yet)";
     // By then the other one may have listed a tool of nearly this name.
     assert!(early["error"]["message"].as_str().is_some_and(|said| said.starts_with(why)), "{early}");
-    assert!(gateway.tool_names().contains(&"odd__echo".to_owned()), "{}", gateway.said());
+    assert!(gateway.tool_names().contains(&"odd__echo".to_owned()), "{}", gateway.output_text());
     drop(gateway);
     let fixture = Fixture::with(&servers(""));
     let gateway = Gateway::start(&fixture, &["--http", "127.0.0.1:0", "--policy", "client"]);
@@ -135,17 +135,17 @@ fn end_of_input_ends_stdio_with_0() {
     let mut rest = String::new();
     output.read_to_string(&mut rest).expect("read");
     assert_eq!(rest, "", "nothing more was asked");
-    assert_eq!(gateway.child.wait().expect("wait").code(), Some(0), "{}", gateway.said());
-    says_nothing_after(&gateway, " tools\n");
+    assert_eq!(gateway.child.wait().expect("wait").code(), Some(0), "{}", gateway.output_text());
+    ends_with_line(&gateway, " tools\n");
     let is_gone = |id: &u32| !std::path::Path::new(&format!("/proc/{id}")).exists();
     until("its servers have ended", || processes.iter().all(is_gone));
 }
 
 /// Its lines end with these words: the end of a server is nothing to tell.
-fn says_nothing_after(gateway: &Gateway, words: &str) {
+fn ends_with_line(gateway: &Gateway, words: &str) {
     // What it has written by then is read by another thread.
     std::thread::sleep(Duration::from_millis(200));
-    assert!(gateway.said().ends_with(words), "{}", gateway.said());
+    assert!(gateway.output_text().ends_with(words), "{}", gateway.output_text());
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn the_first_lines_name_profile_and_token() {
     let fixture = Fixture::with("views:\n  free: {allow: [fs__read], profile: trusted}\n");
     let first = |arguments: &[&str]| {
         let gateway = Gateway::start(&fixture, arguments);
-        gateway.said().split("toolwright: ready").next().expect("lines").to_owned()
+        gateway.output_text().split("toolwright: ready").next().expect("lines").to_owned()
     };
     let http = first(&["--http", "127.0.0.1:0"]);
     assert!(http.starts_with("toolwright: profile ask: tools that only read run unasked"), "{http}");
@@ -198,7 +198,7 @@ fn servers_left_out_are_listed_with_remedies() {
 }
 
 #[test]
-fn an_approval_for_always_writes_what_it_shows() {
+fn an_always_approval_writes_the_shown_rule() {
     let fixture = Fixture::with(
         "policy:\n  rules:\n    # never\n    - {effect: deny, tool: \"fs:write\", when: \"args.path == 'no.txt'\"}\n    - effect: ask\n      tool: fs:write\n",
     );
@@ -293,17 +293,17 @@ fn killing_watchers_does_not_allow_approval() {
 fn http_announces_and_ends_on_sigterm() {
     let fixture = Fixture::new();
     let mut gateway = Gateway::start(&fixture, &["--http", "127.0.0.1:0"]);
-    let said = gateway.said();
+    let said = gateway.output_text();
     let ready =
         said.lines().find(|line| line.starts_with("toolwright: ready http://127.0.0.1:")).expect("the ready line");
     assert!(ready.ends_with(" tools") && ready.contains("/mcp "), "{ready}");
     gateway.says("VS Code");
-    assert!(gateway.said().contains("claude mcp add") && gateway.said().contains("Cursor"));
+    assert!(gateway.output_text().contains("claude mcp add") && gateway.output_text().contains("Cursor"));
     let begun = Instant::now();
     signal(gateway.child.id(), "TERM");
     let status = gateway.child.wait().expect("ends");
-    assert_eq!(status.code(), Some(0), "{}", gateway.said());
-    assert!(!gateway.said().contains("shutting down"), "{}", gateway.said());
+    assert_eq!(status.code(), Some(0), "{}", gateway.output_text());
+    assert!(!gateway.output_text().contains("shutting down"), "{}", gateway.output_text());
     // The promise is one second; a loaded test machine gets some more.
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
 }
@@ -346,7 +346,7 @@ fn post_to(path: &str, address: &str, host: &str, header: &str) -> (u16, String)
 fn http_checks_host_origin_and_token() {
     let fixture = Fixture::with("server:\n  token: ${T}\n");
     let mut gateway = Gateway::start_with(&fixture, &["--http", "127.0.0.1:0"], &[("T", "tok-123456789")]);
-    let said = gateway.said();
+    let said = gateway.output_text();
     let address =
         said.split("ready http://").nth(1).and_then(|rest| rest.split("/mcp").next()).expect("address").to_owned();
     let token = "Authorization: Bearer tok-123456789\r\n";
@@ -357,7 +357,7 @@ fn http_checks_host_origin_and_token() {
     assert_eq!(post(&address, "evil.example", token).0, 403);
     assert_eq!(post(&address, &address, &format!("{token}Origin: https://evil.example\r\n")).0, 403);
     gateway.says("TOOLWRIGHT_TOKEN");
-    assert!(!gateway.said().contains("tok-123456789"));
+    assert!(!gateway.output_text().contains("tok-123456789"));
     gateway.child.kill().expect("kill");
 }
 
@@ -468,7 +468,7 @@ fn a_call_finishes_on_a_removed_server() {
 }
 
 #[test]
-fn a_name_may_move_between_source_kinds() {
+fn a_name_may_change_its_source_kind() {
     let fixture = Fixture::with(&format!("mcpServers:\n  odd:\n{}", server("")));
     let mut gateway = Gateway::start(&fixture, &["--stdio"]);
     gateway.handshake();
@@ -479,11 +479,11 @@ fn a_name_may_move_between_source_kinds() {
     gateway.says("replaced odd");
     // It cannot be fetched, and says so, so it is there.
     gateway.says("catalogue odd: ");
-    assert!(!gateway.said().contains("removed odd"), "{}", gateway.said());
+    assert!(!gateway.output_text().contains("removed odd"), "{}", gateway.output_text());
 }
 
 #[test]
-fn one_failing_server_is_told_and_hides_nothing() {
+fn one_failing_server_is_reported_and_hides_nothing() {
     let fixture = Fixture::with("mcpServers:\n  gone:\n    command: no-such-program-anywhere\n");
     let mut gateway = Gateway::start(&fixture, &["--stdio"]);
     gateway.handshake();

@@ -23,7 +23,7 @@ use crate::serving::gateway::Gateway;
 use crate::support::{Fixture, until};
 
 /// What may be seen nowhere.
-const PLANTED: &str = "planted-3f9c1";
+const SECRET_MARK: &str = "planted-3f9c1";
 
 /// One request as it came.
 #[derive(Clone)]
@@ -108,9 +108,9 @@ fn peers_get_span_ids_and_no_secrets() {
         receiver.url, api.url
     ));
     let mut command = program(&fixture);
-    command.env("RECEIVER_KEY", "the-receivers-key").env("API_KEY", PLANTED);
+    command.env("RECEIVER_KEY", "the-receivers-key").env("API_KEY", SECRET_MARK);
     command.env("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=a%20test,service.name=lost");
-    let note = json!({"note": format!("keep {PLANTED} to yourself")}).to_string();
+    let note = json!({"note": format!("keep {SECRET_MARK} to yourself")}).to_string();
     let output = command.args(["call", "rest__order", &note]).output().expect("the program runs");
     assert!(output.status.success(), "{}", stderr(&output));
 
@@ -130,13 +130,13 @@ fn peers_get_span_ids_and_no_secrets() {
     for request in sent {
         assert_eq!(request.headers["x-team"], "the-receivers-key");
         let body = String::from_utf8_lossy(&request.body);
-        assert!(!body.contains(PLANTED) && !body.contains("the-receivers-key"), "{}", request.path);
+        assert!(!body.contains(SECRET_MARK) && !body.contains("the-receivers-key"), "{}", request.path);
     }
     let metrics = ExportMetricsServiceRequest::decode(&*receiver.requests("/v1/metrics")[0].body).expect("protobuf");
     let metrics = &metrics.resource_metrics[0].scope_metrics[0].metrics;
     assert!(metrics.iter().any(|metric| metric.name == "toolwright.tool.calls"), "{metrics:#?}");
     for said in [stderr(&output), crate::command_line::cli::ok(&fixture, &["config", "show", "--json"])] {
-        assert!(!said.contains(PLANTED) && !said.contains("the-receivers-key"), "{said}");
+        assert!(!said.contains(SECRET_MARK) && !said.contains("the-receivers-key"), "{said}");
     }
 }
 
@@ -219,7 +219,7 @@ fn resolved(text: &str, variables: &[(&str, &str)]) -> (Config, Option<String>, 
 }
 
 #[test]
-fn where_telemetry_goes() {
+fn telemetry_endpoints_follow_configuration_and_environment() {
     let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4318/");
     let section = "telemetry:\n  endpoint: https://mine.example/otlp\n";
     let check = |text: &str, variables: &[(&str, &str)], traces: Option<&str>, metrics: Option<&str>| {

@@ -70,7 +70,7 @@ impl<'a> Client<'a> {
 
 /// Reads on until this comes; `false` at the end of the stream.
 #[track_caller]
-fn hears(stream: &mut BufReader<TcpStream>, words: &str) -> bool {
+fn reads_until(stream: &mut BufReader<TcpStream>, words: &str) -> bool {
     // An open stream says that it is alive, again and again.
     let end = Instant::now() + Duration::from_secs(20);
     loop {
@@ -95,31 +95,31 @@ fn changed_views_apply_to_open_sessions() {
     assert!(fixture.path("project/a.txt").exists());
     let old = Client::of(&address, "/mcp/old");
     let (mut reported, mut ended) = (files.listen(), old.listen());
-    assert!(hears(&mut reported, "text/event-stream") && hears(&mut ended, "text/event-stream"));
+    assert!(reads_until(&mut reported, "text/event-stream") && reads_until(&mut ended, "text/event-stream"));
 
     let denied = "views:\n  files: {allow: [fs__read, fs__glob], profile: ask}\n  new: {allow: [fs__read]}\n";
     fixture.write(FILE, denied);
     gateway.says("the views changed");
-    assert!(hears(&mut reported, "notifications/tools/list_changed"), "{}", gateway.said());
+    assert!(reads_until(&mut reported, "notifications/tools/list_changed"), "{}", gateway.output_text());
     assert_eq!(files.tools(), ["fs__read", "fs__glob"]);
     let refused = files.call("fs__write", &json!({"path": "b.txt", "content": "1"}));
     assert!(refused.contains("error") && !fixture.path("project/b.txt").exists(), "{refused}");
     assert_eq!(Client::of(&address, "/mcp/new").tools(), ["fs__read"]);
     assert_eq!(old.ask("tools/list", &json!({})).0, 404, "it is no view any more");
-    assert!(!hears(&mut ended, "nothing that is said"), "its stream ends");
+    assert!(!reads_until(&mut ended, "nothing that is said"), "its stream ends");
 
     // A file that is broken, or whose views mean nothing, changes none; one that says the same is no news.
     fixture.write(FILE, "views:\n  files: {allow: fs__write}\n");
     gateway.says("the running configuration is kept");
     assert_eq!(files.tools(), ["fs__read", "fs__glob"]);
     fixture.write(FILE, &format!("{denied}defaults: {{calls_per_turn: 7}}\n"));
-    until("it is read again", || gateway.said().matches("configuration reloaded").count() == 2);
+    until("it is read again", || gateway.output_text().matches("configuration reloaded").count() == 2);
 
     // The profile of a view is in force too.
     fixture.write(FILE, "views:\n  files: {allow: [fs__write], profile: ask}\n");
-    until("it is read once more", || gateway.said().matches("configuration reloaded").count() == 3);
+    until("it is read once more", || gateway.output_text().matches("configuration reloaded").count() == 3);
     until("it is in force", || files.tools() == ["fs__write"]);
     let asked = files.call("fs__write", &json!({"path": "c.txt", "content": "1"}));
     assert!(!fixture.path("project/c.txt").exists(), "{asked}");
-    until("it is told", || gateway.said().matches("the views changed").count() == 2);
+    until("it is told", || gateway.output_text().matches("the views changed").count() == 2);
 }

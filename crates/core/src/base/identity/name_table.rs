@@ -136,14 +136,14 @@ impl NameTable {
             let name = if stands && alone && plain.len() <= max {
                 plain
             } else {
-                self.free_hashed(&plain, tools[index].id, max)
+                self.unused_hashed_name(&plain, tools[index].id, max)
             };
             self.by_wire.insert(name.clone(), index);
             self.wire[index] = name;
         }
     }
 
-    fn free_hashed(&self, plain: &str, id: &ToolId, max: usize) -> String {
+    fn unused_hashed_name(&self, plain: &str, id: &ToolId, max: usize) -> String {
         let mut digits = 8;
         loop {
             let name = hashed_wire_name(plain, id, max, digits);
@@ -281,8 +281,8 @@ impl NameQuery {
         let (space, own) = (words(namespace), words(bare));
         let shared = |all: &[String]| self.words.iter().filter(|word| all.contains(word)).count();
         let (in_space, in_own) = (shared(&space), shared(&own));
-        let tells = self.words.iter().any(|word| word.len() >= 3 && own.contains(word));
-        let enough = tells && (in_space + in_own) * 2 >= self.words.len();
+        let is_distinctive = self.words.iter().any(|word| word.len() >= 3 && own.contains(word));
+        let enough = is_distinctive && (in_space + in_own) * 2 >= self.words.len();
         enough.then(|| self.words.len().saturating_sub(in_space + in_own) + own.len().saturating_sub(in_own))
     }
 }
@@ -353,25 +353,25 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn ids(specs: &[(usize, &str, &str)]) -> Vec<(usize, ToolId, String)> {
-        specs.iter().map(|(p, id, raw)| (*p, ToolId::parse(id).expect("id"), (*raw).to_owned())).collect()
+    fn ids(tools: &[(usize, &str, &str)]) -> Vec<(usize, ToolId, String)> {
+        tools.iter().map(|(p, id, raw)| (*p, ToolId::parse(id).expect("id"), (*raw).to_owned())).collect()
     }
 
-    fn table(specs: &[(usize, ToolId, String)], max: usize) -> NameTable {
+    fn table(tools: &[(usize, ToolId, String)], max: usize) -> NameTable {
         let tools: Vec<_> =
-            specs.iter().map(|(p, id, raw)| NamedTool { provider: *p, id, raw_name: raw, aliases: &[] }).collect();
+            tools.iter().map(|(p, id, raw)| NamedTool { provider: *p, id, raw_name: raw, aliases: &[] }).collect();
         NameTable::build(&tools, max)
     }
 
     #[test]
     fn plain_names_stay_and_collisions_are_hashed() {
-        let specs = ids(&[
+        let tools = ids(&[
             (0, "fs:read@1.0.0", "read"),
             (1, "gh:a_b@0.0.0", "a.b"),
             (1, "gh:a_b_1@0.0.0", "a_b"),
             (2, "gh:a-c@0.0.0", "a-c"),
         ]);
-        let table = table(&specs, 64);
+        let table = table(&tools, 64);
         assert_eq!(table.wire_name(0), "fs__read");
         assert!(table.wire_name(1).starts_with("gh__a_b_"), "both members of a collision are hashed");
         assert!(table.wire_name(2).starts_with("gh__a_b_"));
@@ -381,8 +381,8 @@ mod tests {
 
     #[test]
     fn highest_version_of_first_provider_has_the_name() {
-        let specs = ids(&[(0, "x:t@1.0.0", "t"), (0, "x:t@1.10.0", "t"), (0, "x:t@1.9.0", "t"), (1, "x:t@9.0.0", "t")]);
-        let table = table(&specs, 64);
+        let tools = ids(&[(0, "x:t@1.0.0", "t"), (0, "x:t@1.10.0", "t"), (0, "x:t@1.9.0", "t"), (1, "x:t@9.0.0", "t")]);
+        let table = table(&tools, 64);
         assert_eq!(table.wire_name(1), "x__t");
         for index in [0, 2, 3] {
             assert!(table.wire_name(index).starts_with("x__t_"));
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_model_writes_resolves_in_order() {
+    fn written_tool_names_resolve_in_order() {
         let id = ids(&[(0, "gh:search@0.0.0", "Search"), (0, "gh:list@0.0.0", "list"), (1, "fs:list@1.0.0", "list")]);
         let aliases = ["find_code".to_owned()];
         let tools: Vec<_> = id
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn names_fall_into_words() {
+    fn names_are_split_into_words() {
         assert_eq!(words("gh__listPullRequests-v2"), ["gh", "list", "pull", "requests", "v2"]);
         assert_eq!(folded(" GH..List--Pull "), "gh_list_pull_");
     }
@@ -443,24 +443,24 @@ mod tests {
         fn wire_names_are_legal_distinct_and_stable(
             names in proptest::collection::vec((0usize..3, "[a-zA-Z0-9._é -]{0,90}"), 1..20), max in 16usize..65,
         ) {
-            let mut specs: Vec<(usize, ToolId, String)> = Vec::new();
+            let mut tools: Vec<(usize, ToolId, String)> = Vec::new();
             let mut sorted = names;
             sorted.sort_by_key(|(provider, _)| *provider);
             for (provider, raw) in sorted {
                 let mut id = ToolId::foreign("srv", &raw).expect("id");
-                if specs.iter().any(|(_, other, _)| *other == id) { id = id.with_hash_suffix(&format!("{provider}{raw}{}", specs.len())); }
-                specs.push((provider, id, raw));
+                if tools.iter().any(|(_, other, _)| *other == id) { id = id.with_hash_suffix(&format!("{provider}{raw}{}", tools.len())); }
+                tools.push((provider, id, raw));
             }
-            let whole = table(&specs, max);
+            let whole = table(&tools, max);
             let mut seen = std::collections::HashSet::new();
-            for index in 0..specs.len() {
+            for index in 0..tools.len() {
                 let wire = whole.wire_name(index);
                 prop_assert!(wire.len() <= max && !wire.is_empty());
                 prop_assert!(wire.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-'));
                 prop_assert!(wire.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_'));
                 prop_assert!(seen.insert(wire.to_owned()));
             }
-            let first: Vec<_> = specs.iter().filter(|(p, ..)| *p == 0).cloned().collect();
+            let first: Vec<_> = tools.iter().filter(|(p, ..)| *p == 0).cloned().collect();
             let alone = table(&first, max);
             for index in 0..first.len() {
                 prop_assert_eq!(alone.wire_name(index), whole.wire_name(index));
@@ -469,8 +469,8 @@ mod tests {
 
         #[test]
         fn resolving_anything_never_panics(text in "\\PC{0,300}") {
-            let specs = ids(&[(0, "fs:read@1.0.0", "read")]);
-            let _ = table(&specs, 64).resolve(&text);
+            let tools = ids(&[(0, "fs:read@1.0.0", "read")]);
+            let _ = table(&tools, 64).resolve(&text);
         }
     }
 }

@@ -32,10 +32,10 @@ pub fn replace_lone_surrogates(json: &[u8]) -> Option<Vec<u8>> {
         Cow::Owned(text) => Some(text.into_bytes()),
     };
     let whole = text.as_deref().unwrap_or(json);
-    let halves = halves(whole);
-    if !halves.is_empty() {
+    let lone_surrogates = lone_surrogates(whole);
+    if !lone_surrogates.is_empty() {
         let text = text.get_or_insert_with(|| json.to_vec());
-        for at in halves {
+        for at in lone_surrogates {
             // Same length as the escape it replaces.
             text[at..at + 6].copy_from_slice(b"\\ufffd");
         }
@@ -44,7 +44,7 @@ pub fn replace_lone_surrogates(json: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Returns the positions of escapes that are lone surrogates.
-fn halves(json: &[u8]) -> Vec<usize> {
+fn lone_surrogates(json: &[u8]) -> Vec<usize> {
     let mut found = Vec::new();
     let mut at = 0;
     while let Some(next) = json[at..].iter().position(|byte| *byte == b'\\') {

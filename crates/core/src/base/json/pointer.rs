@@ -36,7 +36,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn steps_are_escaped_and_found_again() {
+    fn path_steps_are_escaped_and_parsed() {
         let mut value = json!({"a/b": {"~c": 1, "d": 2}});
         let mut pointer = String::new();
         push(&mut pointer, "a/b");

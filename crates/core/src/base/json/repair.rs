@@ -394,7 +394,7 @@ impl<'a> Reader<'a> {
                 ')' if self.in_call => break,
                 '/' if rest.starts_with("/*") => break,
                 '/' if rest.starts_with("//") && !self.cursor.since(start).ends_with(':') => break,
-                quote if is_quote(quote) && self.ends_bare(quote) => {
+                quote if is_quote(quote) && self.is_end_of_unquoted(quote) => {
                     let word = self.cursor.since(start).trim().to_owned();
                     self.cursor.bump();
                     return Some(word.into());
@@ -418,7 +418,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Whether the next quote ends a text that began without one.
-    fn ends_bare(&mut self, quote: char) -> bool {
+    fn is_end_of_unquoted(&mut self, quote: char) -> bool {
         let after = &self.cursor.rest()[quote.len_utf8()..];
         let following = after.trim_start_matches(is_blank);
         self.cursor.looked(after.len() - following.len() + 1);

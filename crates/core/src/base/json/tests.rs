@@ -43,7 +43,7 @@ fn most_of_the_whole_set_is_repaired() {
 }
 
 #[test]
-fn what_surrounds_the_value_is_left_out() {
+fn text_around_json_is_ignored() {
     check("Sure! Here it is: {\"a\": 1}. Anything else?", json!({"a": 1}));
     check("Here:\n```json\n{\"a\": \"```\"}\n```\nDone.", json!({"a": "```"}));
     check("{{\"a\": 1}}", json!({"a": 1}));
@@ -63,7 +63,7 @@ fn bare_quotes_stay_in_their_string() {
 }
 
 #[test]
-fn what_is_missing_is_put_in() {
+fn missing_brackets_and_quotes_are_added() {
     check(r#"{"a": "b", "c": ["d", {"e": "f"#, json!({"a": "b", "c": ["d", {"e": "f"}]}));
     check(r#"{"a": "b"#, json!({"a": "b"}));
     check(r#"{"a": "b},"#, json!({"a": "b"}));
@@ -90,7 +90,7 @@ fn other_notations_are_read() {
 }
 
 #[test]
-fn nothing_and_too_much_are_errors() {
+fn empty_and_too_large_input_fail() {
     for text in ["", "  \n", "// only a comment", "/* open"] {
         assert_eq!(repair(text), Err(UnreadableJson::Empty), "{text}");
     }
@@ -144,18 +144,18 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn valid_json_is_never_changed(value in any_json()) {
+    fn valid_json_is_unchanged(value in any_json()) {
         let read = repair(&value.to_string()).expect("valid");
         prop_assert_eq!(read, Repaired { value, repaired: false, cut: None });
     }
 
     #[test]
-    fn no_text_makes_it_panic(text in any::<String>()) {
+    fn no_text_causes_a_panic(text in any::<String>()) {
         let _ = repair(&text);
     }
 
     #[test]
-    fn no_marks_make_it_panic(text in "[\\[\\]{}:,\"'`“\\\\/*#+.()u0-2a\ntrue -]{0,60}") {
+    fn no_marks_cause_a_panic(text in "[\\[\\]{}:,\"'`“\\\\/*#+.()u0-2a\ntrue -]{0,60}") {
         let _ = repair(&text);
     }
 
@@ -171,7 +171,7 @@ proptest! {
 }
 
 #[test]
-fn a_cut_text_says_which_containers_were_open() {
+fn a_cut_text_names_its_open_containers() {
     for (text, cut) in [
         (r#"{"a": 1}"#, None),
         (r#"{"a": 1,}"#, None),

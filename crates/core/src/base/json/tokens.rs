@@ -259,7 +259,7 @@ fn quote_role(cursor: &mut Cursor<'_>, after: &str, place: StringPosition, in_ca
     }
     let opens = parted
         && match place {
-            StringPosition::Member => ends_a_key(cursor, following),
+            StringPosition::Member => is_end_of_key(cursor, following),
             StringPosition::Item => true,
             StringPosition::Key | StringPosition::Root => false,
         };
@@ -299,7 +299,7 @@ fn closes(cursor: &mut Cursor<'_>, following: &str, blank: &str, place: StringPo
         (_, StringPosition::Member) => {
             (!adjacent || is_quote(next) || next == '{') && member_follows(cursor, following)
         }
-        (c, StringPosition::Item) if is_quote(c) => !(adjacent && ends_an_item(cursor, rest)),
+        (c, StringPosition::Item) if is_quote(c) => !(adjacent && is_end_of_item(cursor, rest)),
         ('{' | '[', StringPosition::Item) => true,
         (c, StringPosition::Item) => broken || (!adjacent && (c.is_ascii_digit() || matches!(c, '-' | '.'))),
     }
@@ -314,13 +314,13 @@ fn member_follows(cursor: &mut Cursor<'_>, text: &str) -> bool {
     match next {
         '}' | ']' | ',' | '/' | '#' | '.' => true,
         '{' => member_follows_brace(cursor, rest),
-        c if is_quote(c) => trimmed.starts_with("```") || ends_a_key(cursor, rest),
+        c if is_quote(c) => trimmed.starts_with("```") || is_end_of_key(cursor, rest),
         c if is_name(c) => {
             let tail = rest.trim_start_matches(|c| is_name(c) || c == '.');
             let colon = tail.trim_start_matches(is_blank);
             cursor.looked(rest.len() - colon.len());
             match colon.chars().next() {
-                Some(c) if is_quote(c) => ends_a_key(cursor, colon),
+                Some(c) if is_quote(c) => is_end_of_key(cursor, colon),
                 Some(c) => c == ':',
                 None => true,
             }
@@ -334,13 +334,13 @@ fn member_follows_brace(cursor: &mut Cursor<'_>, text: &str) -> bool {
     let trimmed = text.trim_start_matches(is_blank);
     cursor.looked(text.len() - trimmed.len() + 1);
     match trimmed.chars().next() {
-        Some(c) if is_quote(c) => ends_a_key(cursor, &trimmed[c.len_utf8()..]),
+        Some(c) if is_quote(c) => is_end_of_key(cursor, &trimmed[c.len_utf8()..]),
         _ => false,
     }
 }
 
 /// Whether a colon follows the next quote in `text`, as at the end of a name, or there is no other quote.
-fn ends_a_key(cursor: &mut Cursor<'_>, text: &str) -> bool {
+fn is_end_of_key(cursor: &mut Cursor<'_>, text: &str) -> bool {
     let Some(at) = text.find(|c| is_quote(c) || c == '\n') else {
         cursor.looked(text.len());
         return true;
@@ -355,7 +355,7 @@ fn ends_a_key(cursor: &mut Cursor<'_>, text: &str) -> bool {
 }
 
 /// Whether the item before `text` has ended: at a comma, a bracket or the end of the text.
-fn ends_an_item(cursor: &mut Cursor<'_>, text: &str) -> bool {
+fn is_end_of_item(cursor: &mut Cursor<'_>, text: &str) -> bool {
     let trimmed = text.trim_start_matches(is_blank);
     cursor.looked(text.len() - trimmed.len() + 1);
     trimmed.is_empty() || trimmed.starts_with([',', ']', '}'])

@@ -85,7 +85,8 @@ impl PlanApproval {
                 && shown.definition == request.definition
                 && shown.scope == request.scope
                 && shown.reason == request.reason
-                && without_holes(&shown.arguments, &shown.holes) == without_holes(&request.arguments, &shown.holes)
+                && without_references(&shown.arguments, &shown.holes)
+                    == without_references(&request.arguments, &shown.holes)
         })
     }
 }
@@ -96,7 +97,7 @@ fn is_covered(place: &TaintedArgument, shown: &PlanVerdict, request: &ApprovalRe
 }
 
 /// The arguments without the values at `holes`.
-fn without_holes(arguments: &Value, holes: &[String]) -> Value {
+fn without_references(arguments: &Value, holes: &[String]) -> Value {
     let mut rest = arguments.clone();
     for hole in holes {
         if !pointer::remove_member(&mut rest, hole)

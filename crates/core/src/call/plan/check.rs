@@ -243,7 +243,7 @@ pub fn check_plan(plan: &PlanDocument, context: &PlanContext<'_>) -> PlanCheck {
             reader.check(&mut errors, &mut warnings);
         }
     }
-    warnings.extend(lost_writes(&reaches, &graph));
+    warnings.extend(unread_writes(&reaches, &graph));
     for (index, call) in plan.calls.iter().enumerate() {
         for (member, value) in &call.arguments {
             no_references(&at(index, member), value, &mut errors, &mut warnings);
@@ -295,7 +295,7 @@ fn no_references(path: &str, value: &Value, errors: &mut Vec<PlanIssue>, warning
 }
 
 /// Reports results that another call replaces before any call reads them.
-fn lost_writes(reaches: &[CallAccess], graph: &Graph) -> Vec<PlanIssue> {
+fn unread_writes(reaches: &[CallAccess], graph: &Graph) -> Vec<PlanIssue> {
     let mut is_read = vec![false; reaches.len()];
     let edges = || graph.edges().iter();
     edges().filter(|edge| edge.wait == DependencyKind::Value).for_each(|edge| is_read[edge.from] = true);

@@ -161,7 +161,7 @@ fn references_need_a_writer_or_a_fallback() {
 }
 
 #[test]
-fn what_a_tool_fixes_counts_in_the_graph() {
+fn fixed_output_paths_count_in_the_graph() {
     let schema = |fields: Value| {
         let mut schema = json!({"type": "object", "properties": {"q": {}, "_output": {}}});
         schema["properties"].as_object_mut().expect("properties").extend(fields.as_object().expect("fields").clone());
@@ -216,7 +216,7 @@ fn references_are_typed_against_output_schemas() {
 }
 
 #[test]
-fn circles_are_refused() {
+fn cyclic_handoffs_are_refused() {
     check(
         json!([
             {"_tool": "x__search", "_outputPath": "a", "q": "†state.b.name"},
@@ -251,7 +251,7 @@ fn denials_and_costs_are_found_before_anything_runs() {
 }
 
 #[test]
-fn faults_of_form_stand_among_all_errors() {
+fn structural_faults_are_listed_with_all_errors() {
     let found = check(
         json!([
             {"_tool": "x__serch", "q": "one"},

@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn circles_are_found() {
+    fn plan_cycles_are_found() {
         assert_eq!(graph(&["b > a", "a > b"]).cycle(), Some(vec![1, 0]));
         assert_eq!(graph(&["> x", "a > a"]).cycle(), Some(vec![1]));
         assert_eq!(graph(&["c > a", "a > b", "b > c", "a"]).cycle().map(|circle| circle.len()), Some(3));
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn levels_hold_what_runs_in_parallel() {
+    fn plan_levels_contain_parallel_calls() {
         assert_eq!(graph(&["> a", "> b", "a b > c", "", "c"]).levels(), [vec![0, 1, 3], vec![2], vec![4]]);
         assert_eq!(graph(&["b > a", "a > b", ""]).levels(), [vec![2]]);
     }

@@ -8,7 +8,7 @@ mod graph;
 mod per_input;
 mod types;
 
-use super::variables::{Completeness, ExceptPaths, NamedVariable, VariableKind, Variables, mentioned};
+use super::variables::{Completeness, ExceptPaths, NamedVariable, VariableKind, Variables, referenced_variables};
 use super::{CallMeta, PendingCall, Rejection, ValidCall, resolve_pending};
 use crate::error::{ErrorKind, ToolError};
 use crate::identity::session::CallId;
@@ -140,7 +140,9 @@ fn graph_of(calls: &[CallDisposition]) -> Graph {
     let named: Vec<_> = calls
         .iter()
         .map(|planned| match planned {
-            CallDisposition::Run(call) => call.pending.iter().flat_map(|hole| mentioned(&hole.reference)).collect(),
+            CallDisposition::Run(call) => {
+                call.pending.iter().flat_map(|hole| referenced_variables(&hole.reference)).collect()
+            }
             CallDisposition::Reject(_) => Vec::new(),
         })
         .collect();

@@ -137,7 +137,7 @@ mod tests {
     use crate::call::run_input::instance_name;
 
     #[test]
-    fn a_plan_is_repeated_and_known_again() {
+    fn a_plan_is_repeated_and_recognised() {
         let plan = PlanDocument::of_value(json!([
             {"_tool": "a", "_outputPath": "x", "q": "†input.q"},
             {"_tool": "b", "q": "†state.x"},
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_of_all_inputs_is_said_once() {
+    fn a_fault_of_all_inputs_is_reported_once() {
         let mut found = IssuesByInput::default();
         let at = |path: &str, message: &str| issue(path, IssueKind::Schema, message);
         let of_batch = vec![at("/0/a", "all"), at("/1/b", "some"), at("/2/a", "all"), at("/3/b", "other")];

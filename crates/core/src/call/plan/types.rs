@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn types_fit_where_a_value_can_stand() {
+    fn types_fit_where_a_value_is_allowed() {
         for (has, wants, fits) in [
             (json!({"type": "string"}), json!({"type": "string"}), true),
             (json!({"type": "string"}), json!({"type": "integer"}), false),

@@ -26,7 +26,9 @@ use crate::catalogue::DefinitionOrigin;
 use crate::identity::taint::Taint;
 use crate::store::WrittenValue;
 
-pub use self::reference::{MARK, NamedReference, NamedVariable, is_malformed, mentioned, named_references, scope};
+pub use self::reference::{
+    MARK, NamedReference, NamedVariable, is_malformed, named_references, referenced_variables, scope,
+};
 pub(crate) use self::resolve::MAX_QUOTE;
 pub use self::resolve::{Completeness, ResolvedArguments, resolve, resolve_at};
 pub use crate::output::provenance::PendingReference;
@@ -109,7 +111,7 @@ pub struct Values(pub Value);
 
 impl Variables for Values {
     fn get(&self, kind: VariableKind, path: &[&str], _instance: Option<&str>) -> Option<KnownValue> {
-        let value = path.iter().try_fold(self.0.get(kind.as_str())?, |value, step| step_into(value, step))?;
+        let value = path.iter().try_fold(self.0.get(kind.as_str())?, |value, step| child_value(value, step))?;
         Some(KnownValue { value: value.clone(), taint: Taint::default() })
     }
 }
@@ -172,7 +174,7 @@ impl Variables for ExceptPaths<'_> {
 
 /// The member of an object, or the item of an array by its number.
 #[must_use]
-pub fn step_into<'a>(value: &'a Value, step: &str) -> Option<&'a Value> {
+pub fn child_value<'a>(value: &'a Value, step: &str) -> Option<&'a Value> {
     match value {
         Value::Array(items) => items.get(step.parse::<usize>().ok()?),
         other => other.get(step),

@@ -130,7 +130,7 @@ pub fn is_malformed(text: &str) -> bool {
 
 /// Returns the variables of a reference as written; none for plain text.
 #[must_use]
-pub fn mentioned(reference: &str) -> Vec<NamedVariable> {
+pub fn referenced_variables(reference: &str) -> Vec<NamedVariable> {
     named(&parse(reference).unwrap_or_default()).into_iter().flatten().collect()
 }
 

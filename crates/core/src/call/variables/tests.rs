@@ -52,8 +52,8 @@ fn named_references_have_place_and_variables() {
             },
         ]
     );
-    assert_eq!(mentioned("†state.a[x]"), [named(VariableKind::State, &["a[x]"])]);
-    assert!(mentioned("plain").is_empty());
+    assert_eq!(referenced_variables("†state.a[x]"), [named(VariableKind::State, &["a[x]"])]);
+    assert!(referenced_variables("plain").is_empty());
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn doubled_mark_escapes_and_values_are_final() {
 }
 
 #[test]
-fn alternatives_fall_back_and_gates_close() {
+fn alternatives_apply_in_order_and_gates_stop() {
     check(json!("†input.none || †input.city"), json!("Turin"));
     check(json!("†state.user.off || \"Rome\""), json!("Rome"));
     check(json!("†state.user.none||†state.user.off"), json!(false));
@@ -120,7 +120,7 @@ fn gates_of_failed_calls_have_no_value() {
 }
 
 #[test]
-fn what_is_not_there_waits_or_is_missing() {
+fn missing_values_wait_or_fail() {
     let resolved = check(
         json!({"a/b": "†state.later", "c": "†input.later", "d": "†state.later || 1"}),
         json!({"a/b": "†state.later", "c": "†input.later", "d": "†state.later || 1"}),

@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_cut_or_refused_is_said() {
+    fn cut_and_refused_answers_are_reported() {
         let cut = json(&answer("{\"a\": [1, 2", StopReason::MaxTokens), ExpectedJson::Object);
         assert_eq!(cut, Err(AnswerError::Cut("{\"a\": [1, 2".to_owned())));
         for thought in ["", " \n", "<think>Let me see"] {

@@ -28,7 +28,7 @@ impl LlmDefinition {
     /// [`DefineError`] names the field.
     pub fn check(&self) -> Result<(), DefineError> {
         check_threshold(self)?;
-        self.check_way("")?;
+        self.check_variant_fields("")?;
         for (index, variant) in self.variants.iter().enumerate() {
             let field = |name: &str| format!("variants[{index}].{name}");
             let refused = |name: &str, reason: &str| Err(self.error(&field(name), reason));
@@ -41,13 +41,13 @@ impl LlmDefinition {
             if variant.provider_match.iter().any(String::is_empty) {
                 return refused("provider_match", "an empty text is part of every model's id");
             }
-            variant.over(self).check_way(&field(""))?;
+            variant.over(self).check_variant_fields(&field(""))?;
         }
         Ok(())
     }
 
     /// Checks fields that a variant may override. `place` is the prefix of field names in errors.
-    fn check_way(&self, place: &str) -> Result<(), DefineError> {
+    fn check_variant_fields(&self, place: &str) -> Result<(), DefineError> {
         let refused = |name: &str, reason: String| self.error(&format!("{place}{name}"), reason);
         check_template(&self.system).map_err(|error| refused("system", error.to_string()))?;
         check_template(&self.user).map_err(|error| refused("user", error.to_string()))?;
@@ -140,7 +140,7 @@ mod tests {
     use crate::definition::llm::written;
 
     #[test]
-    fn a_definition_says_what_is_wrong_with_it() {
+    fn invalid_definitions_are_explained() {
         let schema = json!({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]});
         for (more, expect) in [
             (json!({}), Ok(OutputKind::Text)),

@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn the_steps_are_taken_in_order() {
+    fn the_steps_run_in_order() {
         let got = ask(&definition(), &LlmHooks::default(), None).expect("a request");
         assert_eq!((got.request.system.as_str(), user(&got).as_str()), ("Be dry.", "3: abc"));
         assert_eq!((got.request.max_tokens, got.request.output.clone(), got.variant.clone()), (Some(77), None, None));
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_preferred_limit_caps_what_the_hook_says() {
+    fn a_preferred_limit_caps_the_hooks_limit() {
         let check = |hook: u32, preferred: Option<u32>, expect: u32| {
             let mut preferring = definition();
             preferring.model_preference.max_tokens = preferred;

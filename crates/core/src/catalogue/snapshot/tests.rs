@@ -20,10 +20,10 @@ fn first_provider_of_an_id_wins() {
 }
 
 #[test]
-fn it_knows_what_it_is_of() {
+fn snapshots_know_their_providers_and_tools() {
     let (one, other) = (own("a:t@1.0.0"), own("b:t@1.0.0"));
-    let telling = Arc::new(FakeProvider::new("a", ProviderKind::Native, None));
-    let first: Arc<dyn Provider> = Arc::clone(&telling) as _;
+    let provider = Arc::new(FakeProvider::new("a", ProviderKind::Native, None));
+    let first: Arc<dyn Provider> = Arc::clone(&provider) as _;
     let second = listing("b", Vec::new()).provider;
     let of = |provider: &Arc<dyn Provider>, tool: &Arc<RegisteredTool>| Listing {
         provider: Arc::clone(provider),
@@ -61,7 +61,7 @@ fn it_knows_what_it_is_of() {
         change(&mut listings);
         assert!(!snapshot.is_of(&listings, &why(), &held, &issues), "change {n}");
     }
-    *telling.says.lock().expect("lock") = Some("for the sea".to_owned());
+    *provider.says.lock().expect("lock") = Some("for the sea".to_owned());
     assert!(!snapshot.is_of(&whole(), &why(), &held, &issues), "its instructions are searched");
 }
 
@@ -174,7 +174,7 @@ fn unapproved_tool_is_found_by_both_names() {
 }
 
 #[test]
-fn a_disabled_or_left_out_name_is_explained() {
+fn a_disabled_or_filtered_name_is_explained() {
     let absent = [("off", "server off is disabled"), ("rest__blocked", "REST tool blocked was left out")];
     let absent = absent.map(|(name, why)| (name.to_owned(), why.to_owned())).to_vec();
     let snapshot = Snapshot::build(&[listing("rest", vec![])]).with_absent(absent);

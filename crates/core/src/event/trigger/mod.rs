@@ -498,7 +498,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unreadable_triggers_are_told_with_their_key() {
+    fn unreadable_triggers_are_reported_with_their_key() {
         for (written, expect) in [
             (json!({"type": "timer", "prompt": "p", "interval": "1h"}), "ok"),
             (json!({"type": "timer", "prompt": "p", "overlap": "zz"}), "`overlap`: unknown variant `zz`"),

@@ -109,7 +109,7 @@ fn field(key: &str, was: &Value, is: &Value, changes: &mut Vec<Change>) {
 
 /// Whether one value is an object around the other's possible form.
 fn wraps_other(one: &Value, other: &Value) -> bool {
-    wrapped::is_around(one) && other.is_object() && !wrapped::is_of_object(other)
+    wrapped::is_object_wrapper(one) && other.is_object() && !wrapped::is_of_object(other)
 }
 
 /// Compares other listed fields by name; icons are only appearance.
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_are_told_one_by_one() {
+    fn parameters_are_described_one_by_one() {
         use ChangeSeverity::{Danger, Minor, Notable};
         check(
             |new| {
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn what_means_the_same_is_no_difference() {
+    fn equivalent_definitions_do_not_differ() {
         check(
             |new| {
                 new["parameters"]["required"] = json!(["mode", "path"]);
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn no_difference_can_be_taken_for_several() {
+    fn multi_line_differences_stay_one_item() {
         let name = "z is gone\n  · title reads differently: {+Getter+}\nother/tool";
         check(
             |new| {

@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_changed_reads_in_its_place() {
+    fn text_diffs_show_changes_in_place() {
         let long = "x ".repeat(MAX_WORDS + 1);
         for (old, new, expect) in [
             ("Adds two numbers.", "Adds two numbers.", "only space between words is other"),
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_and_names_begin_no_line() {
+    fn quoted_texts_contain_no_line_breaks() {
         assert_eq!(short("ok\n\r\n\tfine\u{2028}x"), "ok\\n\\r\\n\\tfine⟨U+2028⟩x");
         for (name, expect) in [
             ("a-b_$1/c.d", "a-b_$1/c.d"),

@@ -11,7 +11,7 @@ use super::summary::Row;
 /// The most characters of a name.
 const MAX_NAME: usize = 60;
 /// The most characters of a reason.
-const MAX_WHY: usize = 160;
+const MAX_REASON_CHARACTERS: usize = 160;
 
 /// A run, for reports.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -157,7 +157,8 @@ pub fn table(report: &Report) -> Table {
         names.into_iter().chain(columns(&report.rows).map(|column| (column.cell)(row))).collect()
     });
     let missing = report.rows.iter().filter(|row| !row.is_whole()).map(|row| {
-        let why = row.missing.as_deref().map_or(String::new(), |why| format!(": {}", clipped(why, MAX_WHY)));
+        let why =
+            row.missing.as_deref().map_or(String::new(), |why| format!(": {}", clipped(why, MAX_REASON_CHARACTERS)));
         let missing = row.calls - row.done;
         format!("{} by {}: {missing} of {} calls were not measured{why}", row.tool, row.model, row.calls)
     });
@@ -226,7 +227,7 @@ pub(super) mod tests {
     }
 
     /// Checks that the text equals that of the file. With `UPDATE_GOLDEN` set, writes the file instead.
-    fn is_golden(name: &str, text: &str) {
+    fn check_golden_file(name: &str, text: &str) {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("golden").join(name);
         if std::env::var_os("UPDATE_GOLDEN").is_some() {
             std::fs::write(&path, text).expect("written");
@@ -236,14 +237,14 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn reports_look_as_they_did() {
+    fn report_tables_match_the_golden() {
         let Table { head, rows, notes } = table(&report());
         let rows = rows.iter().map(|row| row.join(" | "));
         let lines: Vec<String> = std::iter::once(head.join(" | ")).chain(rows).chain(notes).collect();
-        is_golden("table.txt", &format!("{}\n", lines.join("\n")));
-        is_golden("report.html", &page(&report()));
-        is_golden("report.json", &format!("{:#}\n", json(&report(), Detail::Contract)));
-        is_golden("full.json", &format!("{:#}\n", json(&report(), Detail::Full)));
+        check_golden_file("table.txt", &format!("{}\n", lines.join("\n")));
+        check_golden_file("report.html", &page(&report()));
+        check_golden_file("report.json", &format!("{:#}\n", json(&report(), Detail::Contract)));
+        check_golden_file("full.json", &format!("{:#}\n", json(&report(), Detail::Full)));
     }
 
     #[test]

@@ -376,7 +376,7 @@ mod tests {
     use crate::bench::report::tests::{report, row};
 
     #[test]
-    fn nothing_foreign_gets_into_the_page() {
+    fn report_pages_escape_foreign_text() {
         let shown = page(&report());
         for bad in ["<script", "<b>second", "too\nmany", "http://", "https://", "src=", "@import", "url("] {
             assert!(!shown.contains(bad), "{bad}");
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn pictures_hold_whatever_is_drawn() {
+    fn diagrams_escape_any_text() {
         let costs = [0.0, 1e-12, 1e-7, 0.02, 3.0, 1e9];
         let rows: Vec<Row> =
             costs.iter().map(|cost| row("x:t@1.0.0", &format!("p/{cost}"), Some(50.0), Some(*cost))).collect();

@@ -27,12 +27,12 @@ const SLACK: Duration = Duration::from_secs(5);
 const MIN_SEEN: Duration = Duration::from_millis(300);
 
 /// Asks the user of a client that offers forms. If the client cannot ask after all, its user must not decide, or the
-/// question was not shown, `otherwise` decides.
+/// question was not shown, `fallback_approver` decides.
 pub(crate) struct ClientApprover {
     pub(crate) asker: Asker,
     pub(crate) client: Arc<dyn CallClient>,
     pub(crate) expiry: Duration,
-    pub(crate) otherwise: Arc<dyn Approver>,
+    pub(crate) fallback_approver: Arc<dyn Approver>,
 }
 
 #[async_trait]
@@ -54,8 +54,8 @@ impl Approver for ClientApprover {
         }
     }
 
-    fn otherwise(&self) -> Option<Arc<dyn Approver>> {
-        Some(Arc::clone(&self.otherwise))
+    fn fallback_approver(&self) -> Option<Arc<dyn Approver>> {
+        Some(Arc::clone(&self.fallback_approver))
     }
 
     fn answer_timeout(&self) -> Duration {

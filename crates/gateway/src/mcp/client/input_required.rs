@@ -335,7 +335,7 @@ impl PausedCalls {
         paused.round += 1;
         paused.open.send_complete_rounds();
         if paused.open.is_empty() {
-            return Ok(ResumeOutcome::GoesOn(Arc::clone(&paused.channel)));
+            return Ok(ResumeOutcome::Continues(Arc::clone(&paused.channel)));
         }
         Ok(ResumeOutcome::AskedAgain(self.question(call, paused)))
     }
@@ -430,7 +430,7 @@ impl Drop for PausableCall {
 /// The effect of a request that resumes a call.
 pub(crate) enum ResumeOutcome {
     /// The call continues.
-    GoesOn(Arc<ResponseChannel>),
+    Continues(Arc<ResponseChannel>),
     /// Some answers are missing; contains the result with the open questions.
     AskedAgain(Vec<u8>),
     /// The call has ended; contains its result.

@@ -123,7 +123,7 @@ impl CallClient for SessionClient {
             let mut open = Vec::with_capacity(permitted.len());
             for mut asked in permitted {
                 if asked.method == asking::ELICIT {
-                    self.state.asked_to_open(None, &asked.params);
+                    self.state.record_page_request(None, &asked.params);
                     convert::name_page(&mut asked.params, || uuid::Uuid::new_v4().to_string());
                 }
                 let (question, answer) = self.state.question();
@@ -200,7 +200,7 @@ impl CallClient for RequestClient {
         Some(client_info(self.binding.params.as_deref()))
     }
 
-    fn is_away(&self) -> bool {
+    fn is_client_absent(&self) -> bool {
         !self.channel.is_attached()
     }
 

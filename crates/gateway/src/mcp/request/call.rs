@@ -35,14 +35,14 @@ pub(in crate::mcp) const STANDS_IN_META: &str = "toolwright/stands_in";
 const ERROR_META: &str = "toolwright/error";
 
 /// Added to a placeholder that is marked as an error.
-const GOES_ON: &str = "(Nothing has failed, though this result is marked as an error: the one that the tool's output \
+const CONTINUATION_NOTE: &str = "(Nothing has failed, though this result is marked as an error: the one that the tool's output \
                        schema is for comes later. Do not make this call again.)";
 
 /// Key in the `_meta` of a result that violates its tool's output schema and is given as text: the violation.
 const MISMATCH_META: &str = "toolwright/output_schema_mismatch";
 
 /// Key of the gateway's own note inside a structured result.
-const BESIDE: &str = "toolwright";
+const NOTE_KEY: &str = "toolwright";
 
 impl Gateway {
     /// Starts a call of a tool.
@@ -60,7 +60,7 @@ impl Gateway {
         let arguments = params.arguments.take().unwrap_or(Value::Null);
         let list = self.tools(&caller.view, &caller.session);
         pending.task = requested_ttl(era, params, &list, &written)?;
-        let (named, meant) = (list.named(&written).cloned(), list.resolve_carried(&written, &arguments).cloned());
+        let (named, meant) = (list.named(&written).cloned(), list.resolve_inner_call(&written, &arguments).cloned());
         let call = list.for_executor(&caller.view, &written, arguments);
         self.start(caller, pending, async move |work| {
             if let (Some(level), Some(entry)) = (work.level_asked(era), meant)
@@ -112,7 +112,7 @@ fn protocol_error(outcome: &Outcome) -> Option<RpcError> {
 /// Passes a source's error on unchanged.
 pub(crate) fn source_error(error: &ProtocolError) -> RpcError {
     let data = error.data.clone().map(Box::new);
-    RpcError { code: error.code, message: error.message.clone().into(), data, said_by: ErrorAuthor::Source }
+    RpcError { code: error.code, message: error.message.clone().into(), data, author: ErrorAuthor::Source }
 }
 
 /// `CallToolResult` of the specification.
@@ -178,7 +178,7 @@ impl CallResult {
         let stands_in = outcome.extras.get(STANDS_IN).filter(|_| schema.is_some() && structured.is_none() && !hidden);
         if let Some(what) = stands_in {
             if what != "skipped" {
-                content.push(ContentBlock::text(GOES_ON));
+                content.push(ContentBlock::text(CONTINUATION_NOTE));
             }
             meta.insert(STANDS_IN_META.into(), what.clone());
         }
@@ -230,7 +230,7 @@ fn with_storage_note(structured: Option<Value>, mut note: Value, content: &[Cont
     note["message"] = joined_text(content).into();
     match structured {
         Some(Value::Object(mut own)) => {
-            own.insert(BESIDE.to_owned(), note);
+            own.insert(NOTE_KEY.to_owned(), note);
             Some(Value::Object(own))
         }
         None if content.iter().all(|block| matches!(block, ContentBlock::Text { .. })) => Some(note),

@@ -24,7 +24,7 @@ use toolwright_core::output::ResultAudience;
 use toolwright_core::session::CallId;
 use toolwright_mcp::{asking, convert};
 use toolwright_runtime::RunContext;
-use toolwright_runtime::executor::{CallerNames, PartialsFor};
+use toolwright_runtime::executor::{CallerNames, PartialSinkFactory};
 use toolwright_runtime::queue::WorkspaceTurn;
 
 use self::task::Task;
@@ -42,7 +42,8 @@ use crate::mcp::Elicitation;
 pub(crate) const CALL: &str = "tools/call";
 
 /// Added to policy's reason if the gateway acts by itself.
-const NOBODY: &str = "no client waits for this call, so nobody is asked; a client that makes the call itself is asked";
+const NO_CLIENT_WAITS: &str =
+    "no client waits for this call, so nobody is asked; a client that makes the call itself is asked";
 
 /// A request whose answer takes time.
 pub(crate) struct PendingRequest {
@@ -85,7 +86,7 @@ impl McpRequestContext {
             cancel: Cancel::new(),
             channel: None,
             progress: None,
-            approver: Arc::new(NoApprover { remedy: NOBODY.into() }),
+            approver: Arc::new(NoApprover { remedy: NO_CLIENT_WAITS.into() }),
             turn: None,
         }
     }
@@ -130,7 +131,7 @@ impl McpRequestContext {
         let new_trace = || Lineage::in_trace(TraceId::new(number.as_u128()));
         let lineage = self.lineage.clone().unwrap_or_else(new_trace);
         let partials =
-            self.progress.clone().map(|sink| -> PartialsFor { Arc::new(move |_: &CallId| Arc::clone(&sink)) });
+            self.progress.clone().map(|sink| -> PartialSinkFactory { Arc::new(move |_: &CallId| Arc::clone(&sink)) });
         let (session, policy) = (Arc::clone(&self.caller.session), self.gateway.policy_at(&self.caller.view));
         let run = RunContext {
             names,
@@ -270,19 +271,19 @@ impl Gateway {
         })
     }
 
-    /// Returns the approver: the user of `client` if the client can be asked and is the owner's, else `otherwise`.
+    /// Returns the approver: the user of `client` if the client can be asked and is the owner's, else `fallback_approver`.
     fn approver(
         &self,
         caller: &Caller,
         client: Option<Arc<dyn CallClient>>,
-        otherwise: Arc<dyn Approver>,
+        fallback_approver: Arc<dyn Approver>,
     ) -> Arc<dyn Approver> {
         match (self.options.elicitation, client) {
             // Other principals must not approve their own calls.
             (Elicitation::WherePossible { expiry }, Some(client)) if caller.session.principal.owner => {
-                Arc::new(ClientApprover { client, asker: caller.asker.clone(), expiry, otherwise })
+                Arc::new(ClientApprover { client, asker: caller.asker.clone(), expiry, fallback_approver })
             }
-            _ => otherwise,
+            _ => fallback_approver,
         }
     }
 
@@ -298,7 +299,7 @@ impl Gateway {
             Ok(AttachedRequest { entered, reply_to: to, progress, level })
         };
         match self.paused_calls.resume(&binding(caller, method, raw), &mut params, state, attached)? {
-            ResumeOutcome::GoesOn(channel) => Ok(Reply::Running(ResponseGuard::on(&channel, id))),
+            ResumeOutcome::Continues(channel) => Ok(Reply::Running(ResponseGuard::on(&channel, id))),
             ResumeOutcome::AskedAgain(result) => Ok(Reply::Result(result)),
             ResumeOutcome::Ended(result) => result.map(Reply::Result),
         }

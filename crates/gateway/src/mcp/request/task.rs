@@ -29,7 +29,7 @@ use crate::mcp::response::ResponseChannel;
 use crate::mcp::session::Caller;
 
 /// How long a call may take before it becomes a task for a client with the extension.
-const MOMENT: Duration = Duration::from_millis(500);
+const TASK_DELAY: Duration = Duration::from_millis(500);
 /// Longest `statusMessage`, in characters.
 const MAX_MESSAGE: usize = 500;
 
@@ -132,8 +132,8 @@ impl Task {
             tokio::select! {
                 biased;
                 result = &mut work => return self.finish(result),
-                () = tokio::time::sleep(MOMENT), if self.is_plain() => {
-                    if self.become_known(tasks, channel) {
+                () = tokio::time::sleep(TASK_DELAY), if self.is_plain() => {
+                    if self.publish_task(tasks, channel) {
                         channel.end(Ok(self.created_result(server))).await;
                     }
                 }
@@ -146,7 +146,7 @@ impl Task {
     }
 
     /// Makes a call a known task, unless its request is being answered with a question.
-    fn become_known(self: &Arc<Self>, tasks: &Arc<Tasks>, channel: &ResponseChannel) -> bool {
+    fn publish_task(self: &Arc<Self>, tasks: &Arc<Tasks>, channel: &ResponseChannel) -> bool {
         let mut state = self.lock();
         if state.plain > 0 || !channel.is_awaited() || tasks.keep(self).is_err() {
             return false;
@@ -297,11 +297,11 @@ impl Task {
     }
 
     /// Keeps a call from becoming a task until the guard is dropped. `None` if it is one already.
-    pub(super) fn stay_plain(self: &Arc<Self>) -> Option<PlainCall> {
+    pub(super) fn prevent_task(self: &Arc<Self>) -> Option<TaskPrevention> {
         let mut state = self.lock();
         matches!(state.stage, TaskStage::Plain).then(|| {
             state.plain += 1;
-            PlainCall(Arc::clone(self))
+            TaskPrevention(Arc::clone(self))
         })
     }
 
@@ -408,9 +408,9 @@ impl Drop for InputWait {
 }
 
 /// Keeps a call from becoming a task.
-pub(super) struct PlainCall(Arc<Task>);
+pub(super) struct TaskPrevention(Arc<Task>);
 
-impl Drop for PlainCall {
+impl Drop for TaskPrevention {
     fn drop(&mut self) {
         self.0.lock().plain -= 1;
     }

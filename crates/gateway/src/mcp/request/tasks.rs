@@ -267,10 +267,10 @@ impl CallClient for TaskClient {
         }
     }
 
-    fn is_away(&self) -> bool {
+    fn is_client_absent(&self) -> bool {
         match &self.route {
             AskRoute::InStream(_) => self.task.newest_stream().is_none(),
-            AskRoute::ByStatus => self.first.is_away(),
+            AskRoute::ByStatus => self.first.is_client_absent(),
         }
     }
 
@@ -290,7 +290,7 @@ impl CallClient for TaskClient {
                 client.ask(requests).await
             }
             AskRoute::ByStatus => {
-                if let Some(_plain) = self.task.stay_plain() {
+                if let Some(_plain) = self.task.prevent_task() {
                     return self.first.ask(requests).await;
                 }
                 ask_permitted(requests, &self.capabilities(), RpcError::MISSING_CAPABILITY, async |permitted| {

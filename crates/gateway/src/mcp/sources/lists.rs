@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn links_are_bounded_and_the_newest_are_kept() {
+    fn links_are_bounded_to_the_newest() {
         let (links, caller) = (ResourceLinks::default(), caller("p"));
         let uris: Vec<String> = (0..3 * MAX_LINKS).map(|at| format!("x://{at}")).collect();
         links.note(&caller, "a", uris.iter().map(String::as_str).chain(["x".repeat(MAX_LINK + 1).as_str()]));

@@ -95,14 +95,14 @@ impl McpRequestContext {
             RpcError::invalid_params(format!("`level` is one of {words}"))
         })?;
         self.caller.client.set_level(level);
-        let telling: Vec<_> = sources
+        let sending: Vec<_> = sources
             .iter()
             .map(|provider| {
                 let (least, _) = self.gateway.log_levels.record_level(&self.caller.session, provider, level);
                 self.send_level(provider, least)
             })
             .collect();
-        stream::iter(telling).buffer_unordered(AT_ONCE).collect::<()>().await;
+        stream::iter(sending).buffer_unordered(AT_ONCE).collect::<()>().await;
         Ok(Map::new())
     }
 
@@ -143,8 +143,8 @@ impl Gateway {
         }
         let work = McpRequestContext::detached(self, caller.clone());
         tokio::spawn(async move {
-            let telling: Vec<_> = due.iter().map(|provider| work.send_level_once(provider, level)).collect();
-            stream::iter(telling).buffer_unordered(AT_ONCE).collect::<()>().await;
+            let sending: Vec<_> = due.iter().map(|provider| work.send_level_once(provider, level)).collect();
+            stream::iter(sending).buffer_unordered(AT_ONCE).collect::<()>().await;
         });
     }
 }

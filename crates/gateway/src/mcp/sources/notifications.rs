@@ -298,11 +298,11 @@ impl Gateway {
     /// Grants the available part of a subscription, and subscribes at the sources.
     pub(crate) async fn grant(self: &Arc<Self>, caller: &Caller, id: Id, asked: Filter) -> GrantedSubscription {
         let capabilities = self.capabilities(caller);
-        let tells = |part: &str| capabilities.get(part).is_some_and(|part| part["listChanged"] == true);
+        let announces_changes_of = |part: &str| capabilities.get(part).is_some_and(|part| part["listChanged"] == true);
         let mut filter = Filter {
             tools_list_changed: asked.tools_list_changed,
-            prompts_list_changed: asked.prompts_list_changed && tells("prompts"),
-            resources_list_changed: asked.resources_list_changed && tells("resources"),
+            prompts_list_changed: asked.prompts_list_changed && announces_changes_of("prompts"),
+            resources_list_changed: asked.resources_list_changed && announces_changes_of("resources"),
             resource_subscriptions: Vec::new(),
         };
         // The client waits for this, so its approver may be asked.

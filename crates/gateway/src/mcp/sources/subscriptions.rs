@@ -40,7 +40,7 @@ struct UpstreamSubscription {
 }
 
 impl UpstreamSubscription {
-    fn is_at(&self, provider: &Arc<dyn Provider>) -> bool {
+    fn is_subscribed_at(&self, provider: &Arc<dyn Provider>) -> bool {
         let at = self.at.as_ref().filter(|_| self.subscribers > 0);
         at.is_some_and(|at| std::ptr::addr_eq(at.as_ptr(), Arc::as_ptr(provider)))
     }
@@ -56,11 +56,11 @@ impl Subscribers {
     }
 
     /// Returns whether a followed resource is subscribed at a provider other than this one.
-    fn is_astray(&self, owned: &ItemOrigin, provider: &Arc<dyn Provider>) -> bool {
+    fn is_at_other_provider(&self, owned: &ItemOrigin, provider: &Arc<dyn Provider>) -> bool {
         // A locked entry is being subscribed right now. No reference may be held here, because `tidy` could then not
         // remove the entry.
         self.lock().get(&place(owned)).is_some_and(|shared| {
-            shared.try_lock().is_ok_and(|following| following.subscribers > 0 && !following.is_at(provider))
+            shared.try_lock().is_ok_and(|following| following.subscribers > 0 && !following.is_subscribed_at(provider))
         })
     }
 
@@ -102,7 +102,7 @@ fn end(gateway: &Weak<Gateway>, caller: Caller, owned: ItemOrigin) {
         let shared = gateway.subscribers.of(&owned);
         let mut following = shared.lock().await;
         let work = McpRequestContext::detached(&gateway, caller);
-        let provider = work.provider(&owned.server).ok().filter(|provider| following.is_at(provider));
+        let provider = work.provider(&owned.server).ok().filter(|provider| following.is_subscribed_at(provider));
         following.subscribers = following.subscribers.saturating_sub(1);
         if following.subscribers == 0
             && let Some(provider) = provider
@@ -200,7 +200,7 @@ impl McpRequestContext {
         if follower == Follower::Known && following.subscribers == 0 {
             return Ok(());
         }
-        if !following.is_at(provider) {
+        if !following.is_subscribed_at(provider) {
             self.ask_source(provider, SUBSCRIBE, uri_argument(owned.own.clone())).await?;
             following.at = Some(Arc::downgrade(provider));
         }
@@ -221,7 +221,7 @@ impl Gateway {
         let sources = self.options.catalogue.sources();
         let of = |owned: ItemOrigin| {
             let provider = sources.iter().find(|provider| provider.name() == owned.server)?;
-            self.subscribers.is_astray(&owned, provider).then(|| (owned, Arc::clone(provider)))
+            self.subscribers.is_at_other_provider(&owned, provider).then(|| (owned, Arc::clone(provider)))
         };
         let astray: Vec<_> = followed.into_iter().filter_map(of).collect();
         if astray.is_empty() {
@@ -229,7 +229,8 @@ impl Gateway {
         }
         let work = McpRequestContext::detached(self, Caller::new(Arc::clone(&caller.session), caller.view.clone()));
         tokio::spawn(async move {
-            let again: Vec<_> = astray.iter().map(|(owned, provider)| work.follow_anew(owned, provider)).collect();
+            let again: Vec<_> =
+                astray.iter().map(|(owned, provider)| work.resubscribe_source(owned, provider)).collect();
             stream::iter(again).buffer_unordered(AT_ONCE).collect::<()>().await;
         });
     }
@@ -237,7 +238,7 @@ impl Gateway {
 
 impl McpRequestContext {
     /// Subscribes again. A source that does not answer is asked again after the next change of the catalogue.
-    async fn follow_anew(&self, owned: &ItemOrigin, provider: &Arc<dyn Provider>) {
+    async fn resubscribe_source(&self, owned: &ItemOrigin, provider: &Arc<dyn Provider>) {
         let (resource, source) = (owned.clone(), Arc::clone(provider));
         let follow = |work: Self| async move { work.follow(&resource, &source, Follower::Known).await };
         if let Err(error) = self.in_time(provider, SUBSCRIBE, follow).await {
@@ -279,7 +280,7 @@ mod tests {
         let (all, source) = (Subscribers::default(), StaticProvider::new("a", ProviderKind::Mcp, Vec::new()));
         let source: Arc<dyn Provider> = Arc::new(source.expect("a provider"));
         let shared = all.of(&owned());
-        assert!(!all.is_astray(&owned(), &source));
+        assert!(!all.is_at_other_provider(&owned(), &source));
         all.prune(&owned(), shared);
         assert!(all.lock().is_empty());
     }

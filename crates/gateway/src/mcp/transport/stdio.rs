@@ -30,7 +30,7 @@ use crate::view::{Scope, View};
 /// Messages that wait for the client to read. Beyond this, responses wait and progress is dropped.
 const OUTBOX: usize = 256;
 /// How long calls may continue after the client has closed its input.
-const GONE_GRACE: Duration = Duration::from_secs(2);
+const CLOSED_INPUT_GRACE: Duration = Duration::from_secs(2);
 /// How long the last messages may take to go out.
 const FLUSH_LIMIT: Duration = Duration::from_millis(500);
 /// The most subscriptions of one connection.
@@ -112,7 +112,7 @@ where
             }
         }
     };
-    connection.close(connection.gateway.options.server.shutdown_grace.min(GONE_GRACE)).await;
+    connection.close(connection.gateway.options.server.shutdown_grace.min(CLOSED_INPUT_GRACE)).await;
     drop(connection);
     match tokio::time::timeout(FLUSH_LIMIT, &mut writer).await {
         Ok(Ok(written)) => ended.and(ended_by_peer(written)),

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn answers_that_are_ready_go_out_together() {
+    async fn ready_answers_share_one_write() {
         for (others_run, expect) in [(false, vec!["1\n", "2\n3\n"]), (true, vec!["1\n2\n3\n"])] {
             let (calls, writes) = (TaskTracker::new(), Writes::default());
             let other = others_run.then(|| calls.token());

@@ -91,7 +91,7 @@ fn text(response: &Value) -> &str {
 }
 
 #[tokio::test]
-async fn over_stdio_the_call_goes_by_the_answer() {
+async fn over_stdio_the_call_follows_the_answer() {
     let fixture = asking(LONG).await;
     let mut client = Client::of(&fixture);
     client.ask(&introduction(LEGACY, json!({"elicitation": {}}))).await;
@@ -111,7 +111,7 @@ async fn over_stdio_the_call_goes_by_the_answer() {
 }
 
 #[tokio::test]
-async fn two_questions_stand_beside_each_other() {
+async fn two_questions_can_be_open_together() {
     let fixture = asking(LONG).await;
     let mut client = Client::of(&fixture);
     client.ask(&introduction("2025-06-18", json!({"elicitation": {}}))).await;

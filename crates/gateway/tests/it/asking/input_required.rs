@@ -278,7 +278,7 @@ async fn over_stdio_a_call_waits_for_answers() {
 }
 
 #[tokio::test]
-async fn prompts_resources_and_approvals_ask_alike() {
+async fn prompts_resources_and_approvals_ask_equally() {
     let fixture = Fixture::with(|options| {
         options.policy = asks_always();
     })
@@ -338,7 +338,7 @@ async fn only_the_owner_approves_its_own_calls() {
 }
 
 #[tokio::test]
-async fn late_answers_get_the_ended_calls_result() {
+async fn answers_after_the_end_get_the_result() {
     let (fixture, source) = fixture().await;
     let http = fixture.http().await;
     let params = || json!({"name": "ask", "arguments": {}, "_meta": {CAPABILITIES: everything()}});

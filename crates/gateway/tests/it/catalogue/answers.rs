@@ -88,7 +88,7 @@ async fn a_subscription_covers_resources_below_it() {
         let mut modern_hears = Events::of(http.modern(path, json!(1), "subscriptions/listen", filter)).await;
         modern_hears.next().await.expect("acknowledged");
         for uri in [&*format!("{}beside", followed.replace(shown, "both://same")), reported] {
-            source.tell(SourceNotice::ResourceUpdated { uri: uri.into() });
+            source.send_notice(SourceNotice::ResourceUpdated { uri: uri.into() });
         }
         for events in [&mut session_hears, &mut modern_hears] {
             let note = events.next().await.expect("a note");

@@ -68,7 +68,7 @@ async fn structured_results_with_a_schema_stay_whole() {
 }
 
 #[tokio::test]
-async fn where_nothing_reads_a_handle_none_is_named() {
+async fn handles_are_hidden_without_a_reader() {
     let fixture = Fixture::new().await;
     let http = fixture.http().await;
     let path = "/mcp/test";

@@ -75,7 +75,7 @@ async fn first_instructions_await_a_slow_server() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_server_hides_only_its_own_lists() {
+async fn an_unresponsive_server_hides_only_its_lists() {
     let (fixture, [alpha, _]) = fixture().await;
     let mut client = introduced(&fixture).await;
     let began = tokio::time::Instant::now();
@@ -114,7 +114,7 @@ async fn a_failed_list_keeps_the_last_one() {
     assert_eq!(listed(&mut client, "prompts/list").await, ["alpha", "beta"]);
     alpha.is_failing.store(true, Ordering::Relaxed);
     let before = alpha.times("prompts/list");
-    alpha.tell(SourceNotice::PromptsChanged);
+    alpha.send_notice(SourceNotice::PromptsChanged);
     while alpha.times("prompts/list") < before + 2 {
         tokio::time::sleep(Duration::from_secs(1)).await;
     }

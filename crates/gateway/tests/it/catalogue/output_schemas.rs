@@ -75,7 +75,7 @@ async fn a_job_reaches_the_model_with_its_id() {
 }
 
 #[tokio::test]
-async fn waiting_and_skipped_calls_reach_the_model() {
+async fn waiting_and_skipped_calls_are_reported() {
     for (answers, reported) in
         [(AnswerSource::Elsewhere, "needs a person's approval"), (AnswerSource::Here, "skipped by the user")]
     {
@@ -214,20 +214,20 @@ async fn older_clients_get_wrapped_schemas_and_results() {
 }
 
 #[tokio::test]
-async fn one_careless_server_takes_nobody_elses_tools_away() {
+async fn one_faulty_server_hides_no_other_tools() {
     let fixture = Fixture::new().await;
-    let careless = |definition: &mut ToolDefinition| {
+    let malformed = |definition: &mut ToolDefinition| {
         definition.parameters = Some(json!({"properties": {"a": true}, "required": null}));
         definition.output_schema = Some(json!({"type": "object", "properties": {"a": false}, "required": null}));
         let listed = json!({"annotations": null, "icons": null, "_meta": null, "execution": {"taskSupport": null}});
         definition.meta.insert("mcp".into(), listed);
     };
-    fixture.add(promises(vec![("careless", careless, None)])).await;
+    fixture.add(promises(vec![("malformed", malformed, None)])).await;
     let http = fixture.http().await;
     for path in ["/mcp", "/mcp/p"] {
         let listed = body(http.modern(path, json!(1), "tools/list", json!({})), 200).await;
         let tools = listed["result"]["tools"].as_array().expect("tools");
-        let tool = tools.iter().find(|tool| tool["name"].as_str().is_some_and(|name| name.ends_with("careless")));
+        let tool = tools.iter().find(|tool| tool["name"].as_str().is_some_and(|name| name.ends_with("malformed")));
         let mut tool: Map<String, Value> = tool.and_then(Value::as_object).cloned().expect("listed");
         tool.remove("name");
         let expect = json!({
@@ -240,7 +240,7 @@ async fn one_careless_server_takes_nobody_elses_tools_away() {
 }
 
 #[tokio::test]
-async fn parameters_in_headers_say_what_the_body_says() {
+async fn header_parameters_repeat_the_body() {
     let fixture = Fixture::new().await;
     let marked = |definition: &mut ToolDefinition| {
         let region = json!({"type": "string", "x-mcp-header": "Region"});

@@ -60,12 +60,12 @@ async fn a_session_gets_resource_and_list_changes() {
     assert_eq!(reported(&alpha, 1).await, [about("subscribe", "alpha://one")], "once for both");
     assert_eq!(reported(&beta, 1).await, [about("subscribe", "both://same")]);
 
-    alpha.tell(updated("alpha://two"));
-    alpha.tell(updated("alpha://one"));
-    beta.tell(updated("both://same"));
-    beta.tell(SourceNotice::PromptsChanged);
-    alpha.tell(SourceNotice::ResourcesChanged);
-    alpha.tell(SourceNotice::Log(json!({"level": "info", "data": "x"})));
+    alpha.send_notice(updated("alpha://two"));
+    alpha.send_notice(updated("alpha://one"));
+    beta.send_notice(updated("both://same"));
+    beta.send_notice(SourceNotice::PromptsChanged);
+    alpha.send_notice(SourceNotice::ResourcesChanged);
+    alpha.send_notice(SourceNotice::Log(json!({"level": "info", "data": "x"})));
     let note = |method: &str, params: Option<Value>| {
         let mut note = json!({"jsonrpc": "2.0", "method": format!("notifications/{method}")});
         if let Some(params) = params {
@@ -113,8 +113,8 @@ async fn a_sessions_logs_reach_no_other() {
     let (mut events, mut others) = (stream(&mine).await, stream(&other).await);
     body(http.in_session(&mine, "/mcp", &call(1, "alpha__meta", json!({}))), 200).await;
     let session = alpha.session.lock().expect("lock").clone().expect("a call");
-    alpha.tell(SourceNotice::SessionLog { session, message: json!({"level": "info", "data": "hush"}) });
-    alpha.tell(SourceNotice::Log(json!({"level": "info", "data": "all"})));
+    alpha.send_notice(SourceNotice::SessionLog { session, message: json!({"level": "info", "data": "hush"}) });
+    alpha.send_notice(SourceNotice::Log(json!({"level": "info", "data": "all"})));
     for (events, expect) in [(&mut events, &["hush", "all"][..]), (&mut others, &["all"])] {
         for data in expect {
             assert_eq!(events.next().await.expect("a message")["params"]["data"], *data);
@@ -123,7 +123,7 @@ async fn a_sessions_logs_reach_no_other() {
 }
 
 #[tokio::test]
-async fn only_the_asked_client_hears_elicitation_complete() {
+async fn only_the_asked_client_gets_elicitation_complete() {
     let (fixture, [alpha, _beta]) = two_sources().await;
     let http = fixture.http().await;
     let done = || SourceNotice::ElicitationComplete { id: "e1".into() };
@@ -136,8 +136,8 @@ async fn only_the_asked_client_hears_elicitation_complete() {
         }
         let stream = http.request(Method::GET, "/mcp").header("mcp-session-id", &session);
         let mut events = Events::of(stream.header("mcp-protocol-version", LEGACY)).await;
-        alpha.tell(done());
-        alpha.tell(SourceNotice::PromptsChanged);
+        alpha.send_notice(done());
+        alpha.send_notice(SourceNotice::PromptsChanged);
         let first = events.next().await.expect("an event");
         let expect = if hears { "notifications/elicitation/complete" } else { "notifications/prompts/list_changed" };
         assert_eq!(first["method"], expect);
@@ -159,10 +159,10 @@ async fn a_subscription_gets_its_changes_with_its_id() {
         json!({"_meta": meta, "notifications": {"promptsListChanged": true, "resourceSubscriptions": ["alpha://one"]}});
     assert_eq!(events.next().await.expect("granted")["params"], granted);
     assert_eq!(reported(&alpha, 1).await, [about("subscribe", "alpha://one")]);
-    alpha.tell(SourceNotice::ResourcesChanged);
-    alpha.tell(SourceNotice::Log(json!({"level": "alert"})));
-    alpha.tell(updated("alpha://one"));
-    beta.tell(SourceNotice::PromptsChanged);
+    alpha.send_notice(SourceNotice::ResourcesChanged);
+    alpha.send_notice(SourceNotice::Log(json!({"level": "alert"})));
+    alpha.send_notice(updated("alpha://one"));
+    beta.send_notice(SourceNotice::PromptsChanged);
     let note = events.next().await.expect("a change");
     assert_eq!(note["method"], "notifications/resources/updated");
     assert_eq!(note["params"], json!({"uri": "alpha://one", "_meta": meta}));
@@ -173,8 +173,8 @@ async fn a_subscription_gets_its_changes_with_its_id() {
     );
     drop(events);
     // The server notices that the client is gone when it next has something to say.
-    alpha.tell(updated("alpha://one"));
-    alpha.tell(updated("alpha://one"));
+    alpha.send_notice(updated("alpha://one"));
+    alpha.send_notice(updated("alpha://one"));
     assert_eq!(reported(&alpha, 1).await, [about("unsubscribe", "alpha://one")]);
 }
 
@@ -203,13 +203,13 @@ async fn concurrent_subscribers_share_one_subscription() {
         assert_eq!(ask("resources/unsubscribe", session).await["result"], json!({}));
     }
     // One is left, and hears of it.
-    alpha.tell(updated("alpha://one"));
+    alpha.send_notice(updated("alpha://one"));
     assert_eq!(events.next().await.expect("a change")["params"]["uri"], "alpha://one");
     assert!(alpha.taken().is_empty(), "the source is told nothing while somebody is interested");
     drop(events);
     // The server notices that the client is gone when it next has something to say.
-    alpha.tell(updated("alpha://one"));
-    alpha.tell(updated("alpha://one"));
+    alpha.send_notice(updated("alpha://one"));
+    alpha.send_notice(updated("alpha://one"));
     assert_eq!(reported(&alpha, 1).await, [about("unsubscribe", "alpha://one")]);
     // Who comes after that subscribes anew.
     ask("resources/subscribe", &sessions[0]).await;
@@ -270,9 +270,9 @@ async fn missed_notices_update_all_subscribed_resources() {
         assert_eq!(answer["result"], json!({}));
     }
     // Nobody reads them in between.
-    beta.tell(updated("beta://two"));
+    beta.send_notice(updated("beta://two"));
     for _ in 0..300 {
-        alpha.tell(SourceNotice::Log(json!({"level": "info", "data": "x"})));
+        alpha.send_notice(SourceNotice::Log(json!({"level": "info", "data": "x"})));
     }
     let mut reported = Vec::new();
     for _ in 0..2 {
@@ -303,7 +303,7 @@ async fn subscriptions_move_to_a_replaced_source() {
     let mut again = reported(&other, 2).await;
     again.sort_by_key(|(_, about)| about.to_string());
     assert_eq!(again, [about("subscribe", "alpha://one"), about("subscribe", "alpha://two")]);
-    other.tell(updated("alpha://one"));
+    other.send_notice(updated("alpha://one"));
     let mut said = client.next().await;
     while said["method"] != "notifications/resources/updated" {
         said = client.next().await;
@@ -319,7 +319,7 @@ async fn subscriptions_move_to_a_replaced_source() {
 }
 
 #[tokio::test]
-async fn resubscribing_asks_nobody_for_approval() {
+async fn resubscribing_needs_no_approval() {
     let approver = Arc::new(FakeApprover::unavailable());
     let (fixture, store) =
         Fixture::with_jobs(|options, _| options.approver = Arc::clone(&approver) as Arc<dyn Approver>).await;
@@ -368,6 +368,6 @@ async fn a_new_stream_resubscribes_at_replaced_sources() {
     let stream = http.request(Method::GET, "/mcp").header("mcp-session-id", &session);
     let mut events = Events::of(stream.header("mcp-protocol-version", LEGACY)).await;
     assert_eq!(reported(&other, 1).await, [about("subscribe", "alpha://one")]);
-    other.tell(updated("alpha://one"));
+    other.send_notice(updated("alpha://one"));
     assert_eq!(events.next().await.expect("told")["params"], json!({"uri": "alpha://one"}));
 }

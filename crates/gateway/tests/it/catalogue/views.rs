@@ -44,7 +44,7 @@ async fn fixture_with(source: Source) -> Fixture {
 }
 
 #[tokio::test]
-async fn a_view_runs_only_what_it_allows() {
+async fn a_view_runs_only_allowed_tools() {
     let fixture = fixture().await;
     let http = fixture.http().await;
     let listed = body(http.modern("/mcp/small", json!(1), "tools/list", json!({})), 200).await;

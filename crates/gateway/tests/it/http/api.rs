@@ -237,7 +237,7 @@ async fn a_call_is_answered_like_the_command_line() {
 }
 
 #[tokio::test]
-async fn a_call_that_has_not_run_says_so() {
+async fn calls_that_did_not_run_are_marked() {
     let (api, _store) = Api::asking(None).await;
     let asked = api.call(json!({"tool": "remote__other"})).await;
     assert_eq!((&asked["ok"], &asked["status"]), (&json!(true), &json!("approval")), "{asked}");
@@ -422,7 +422,7 @@ async fn an_unwritable_ledger_means_not_ready() {
 }
 
 #[tokio::test]
-async fn providers_and_readiness_are_told() {
+async fn providers_and_readiness_are_reported() {
     let api = Api::new().await;
     let providers = api.answer(Method::GET, "/api/providers", "/api/providers", None, 200).await;
     let remote = json!({"name": "remote", "kind": "mcp", "tools": 2, "state": "ready", "error": null, "withheld": []});
@@ -453,7 +453,7 @@ async fn providers_and_readiness_are_told() {
 }
 
 #[tokio::test]
-async fn one_silent_source_does_not_hold_readiness_up() {
+async fn one_unresponsive_source_does_not_delay_readiness() {
     let api = Api::new().await;
     let silent = FakeProvider::new("silent", ProviderKind::Mcp, Vec::new());
     silent.lists(FakeList::Hangs);

@@ -32,8 +32,8 @@ async fn a_waiting_call_runs_after_approval() {
         let said = Some(json!({"decision": word}));
         let answered = api.answer(Method::POST, one, &path, said.clone(), 200).await;
         assert_eq!(answered["state"], state);
-        let late = api.answer(Method::POST, one, &path, said, 409).await;
-        assert_eq!(error_kind(&late), "conflict");
+        let second = api.answer(Method::POST, one, &path, said, 409).await;
+        assert_eq!(error_kind(&second), "conflict");
         let ended = body(api.get(&format!("/api/jobs/{job}?wait=10s")), 200).await;
         assert_eq!(ended["state"], ends, "{ended}");
         if word == "always_these" {

@@ -52,7 +52,7 @@ async fn a_page_signs_in_once_with_a_link() {
 }
 
 #[tokio::test]
-async fn traces_and_sums_tell_of_calls() {
+async fn traces_and_sums_include_calls() {
     let (api, _store) = Api::asking(None).await;
     api.call(json!({"tool": "test__echo", "arguments": {"text": "hello"}})).await;
     api.call(json!({"tool": "test__echo", "arguments": {}})).await;
@@ -97,7 +97,7 @@ async fn traces_and_sums_tell_of_calls() {
 }
 
 #[tokio::test]
-async fn events_go_on_after_a_break() {
+async fn events_continue_after_a_break() {
     let hub = Arc::new(EventHub::default());
     let http = Fixture::new().await.http_with(|options| options.events = Some(Arc::clone(&hub))).await;
     let follow = async |after: Option<&str>, message: &str| {

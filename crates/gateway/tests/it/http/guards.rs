@@ -280,7 +280,7 @@ async fn a_scraper_gets_its_preferred_format() {
 }
 
 #[tokio::test]
-async fn nothing_is_there_where_nothing_is_counted() {
+async fn metrics_are_absent_without_telemetry() {
     let fixture = Fixture::new().await;
     let http = fixture.http().await;
     assert_eq!(http.request(Method::GET, "/metrics").send().await.expect("response").status(), 404);

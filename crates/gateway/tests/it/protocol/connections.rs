@@ -64,7 +64,7 @@ async fn idle_connections_close_and_streams_stay() {
 }
 
 #[tokio::test]
-async fn the_longest_idle_connection_gives_way_first() {
+async fn the_longest_idle_connection_closes_first() {
     let fixture = Fixture::new().await;
     let http = fixture
         .http_with(|options| {
@@ -91,7 +91,7 @@ async fn the_longest_idle_connection_gives_way_first() {
 }
 
 /// A server whose connections are all busy, until the call is aborted.
-async fn all_busy() -> (Fixture, Http, Events, JoinHandle<reqwest::Result<Response>>) {
+async fn all_connections_busy() -> (Fixture, Http, Events, JoinHandle<reqwest::Result<Response>>) {
     let fixture = Fixture::new().await;
     let http = fixture
         .http_with(|options| {
@@ -109,7 +109,7 @@ async fn all_busy() -> (Fixture, Http, Events, JoinHandle<reqwest::Result<Respon
 
 #[tokio::test]
 async fn a_busy_server_answers_only_probes() {
-    let (_fixture, http, _stream, waiting) = all_busy().await;
+    let (_fixture, http, _stream, waiting) = all_connections_busy().await;
     let refused = rest(&mut connect(&http, &HEALTH.replace("health", "api/tools")).await).await;
     assert!(refused.starts_with("HTTP/1.1 503 ") && refused.contains("\r\nretry-after: 1\r\n"), "{refused}");
     let (head, body) = refused.split_once("\r\n\r\n").expect("a whole answer");
@@ -141,24 +141,24 @@ async fn a_busy_server_answers_only_probes() {
 }
 
 #[tokio::test]
-async fn a_burst_closes_nobody_without_an_answer() {
-    let (_fixture, http, _stream, waiting) = all_busy().await;
+async fn many_connections_close_none_without_answer() {
+    let (_fixture, http, _stream, waiting) = all_connections_busy().await;
     // Each with a body that nobody reads: closed with it unread, a connection would be reset and its answer lost.
     let request =
         "POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}";
-    let burst = futures_util::future::join_all((0..300).map(|_| async {
+    let answers = futures_util::future::join_all((0..300).map(|_| async {
         let mut stream = connect(&http, request).await;
         rest(&mut stream).await
     }));
-    for answer in burst.await {
+    for answer in answers.await {
         assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("\r\nretry-after: 1\r\n"), "{answer}");
     }
     waiting.abort();
 }
 
 #[tokio::test]
-async fn half_sent_requests_giving_way_get_503() {
-    let (_fixture, http, _stream, waiting) = all_busy().await;
+async fn evicted_partial_requests_get_503() {
+    let (_fixture, http, _stream, waiting) = all_connections_busy().await;
     let half = "POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-le";
     // One after the other, more than there is room for: each of the first ones gives way to a later one.
     let mut sent = Vec::new();
@@ -175,21 +175,21 @@ async fn half_sent_requests_giving_way_get_503() {
 }
 
 #[tokio::test]
-async fn a_burst_within_the_bound_closes_no_newcomer() {
+async fn connections_within_the_bound_close_no_other() {
     let fixture = Fixture::new().await;
     let http = fixture.http_with(|options| options.max_connections = 8).await;
     let close = HEALTH.replace("\r\n\r\n", "\r\nconnection: close\r\n\r\n");
-    let burst = futures_util::future::join_all((0..200).map(|_| async {
+    let answers = futures_util::future::join_all((0..200).map(|_| async {
         let mut stream = connect(&http, &close).await;
         rest(&mut stream).await
     }));
-    for answer in burst.await {
+    for answer in answers.await {
         assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     }
 }
 
 #[tokio::test]
-async fn half_sent_bodies_give_way_to_requests() {
+async fn connections_with_partial_bodies_close_first() {
     let fixture = Fixture::new().await;
     let http = fixture
         .http_with(|options| {
@@ -217,8 +217,8 @@ async fn half_sent_bodies_give_way_to_requests() {
 }
 
 #[tokio::test]
-async fn a_refusal_reaches_clients_sending_bodies_late() {
-    let (_fixture, http, _stream, waiting) = all_busy().await;
+async fn a_refusal_reaches_clients_still_sending_bodies() {
+    let (_fixture, http, _stream, waiting) = all_connections_busy().await;
     let head =
         "POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 200000\r\n\r\n";
     for round in 0..5 {

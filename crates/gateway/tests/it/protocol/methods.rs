@@ -104,7 +104,7 @@ async fn a_missing_resource_gets_the_generations_error() {
 
 #[tokio::test]
 async fn a_result_over_the_bound_is_an_error() {
-    let fixture = Fixture::passing_on(1000).await;
+    let fixture = Fixture::with_max_whole(1000).await;
     fixture.add_listed(Source::new("alpha").provider()).await;
     let http = fixture.http().await;
     let read = |characters: usize| json!({"uri": format!("alpha:{}", "x".repeat(characters))});
@@ -364,7 +364,7 @@ async fn comes(fixture: &Fixture, name: &'static str) -> Source {
 }
 
 #[tokio::test]
-async fn a_later_source_gets_the_sessions_log_level() {
+async fn an_added_source_gets_the_sessions_log_level() {
     let fixture = Fixture::new().await;
     comes(&fixture, "alpha").await;
     let http = fixture.http().await;

@@ -111,7 +111,7 @@ async fn a_silent_calls_stream_is_kept_alive() {
 }
 
 #[tokio::test]
-async fn a_subscription_is_granted_told_and_ended() {
+async fn a_subscription_is_granted_notified_and_ended() {
     let fixture = Fixture::new().await;
     let http = fixture.http().await;
     let listen = |id: &str, filter: Value| {

@@ -171,7 +171,7 @@ async fn calls_run_concurrently_with_progress_and_cancel() {
 }
 
 #[tokio::test]
-async fn changes_are_told_after_initialize_and_to_subscribers() {
+async fn changes_are_sent_after_initialize_and_to_subscribers() {
     let fixture = Fixture::new().await;
     let mut client = Client::of(&fixture);
     let ack =
@@ -192,7 +192,7 @@ async fn changes_are_told_after_initialize_and_to_subscribers() {
 }
 
 #[tokio::test]
-async fn broken_lines_are_answered_and_survived() {
+async fn broken_lines_are_answered_and_reading_continues() {
     let fixture = Fixture::with(|options| options.max_message = 1000).await;
     let mut client = Client::of(&fixture);
     client.to.write_all(b"nonsense\n\n").await.expect("written");
@@ -218,7 +218,7 @@ async fn the_end_of_input_lets_calls_finish() {
 }
 
 #[tokio::test]
-async fn a_connected_client_is_heard_during_shutdown() {
+async fn a_connected_client_is_answered_during_shutdown() {
     let fixture = Fixture::with(|options| options.server.shutdown_grace = LONG * 100).await;
     let mut client = Client::of(&fixture);
     client.send(&call(1, "test__sleep", json!({"text": "2500"}))).await;

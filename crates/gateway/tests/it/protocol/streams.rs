@@ -135,15 +135,15 @@ async fn notices_between_connections_arrive_exactly_once() {
     let methods = |said: &[Value]| -> Vec<String> {
         said.iter().map(|one| one["method"].as_str().expect("a method").to_owned()).collect()
     };
-    alpha.tell(SourceNotice::PromptsChanged);
+    alpha.send_notice(SourceNotice::PromptsChanged);
     let heard = first.next().await.expect("a notice");
     assert_eq!(methods(&[heard]), ["notifications/prompts/list_changed"]);
     let last = first.last_id.clone().expect("an id");
     drop(first);
-    alpha.tell(SourceNotice::ResourcesChanged);
+    alpha.send_notice(SourceNotice::ResourcesChanged);
     tokio::time::sleep(Duration::from_millis(200)).await;
     let mut second = Events::of(after(&http, &session, &last)).await;
-    alpha.tell(SourceNotice::PromptsChanged);
+    alpha.send_notice(SourceNotice::PromptsChanged);
     let heard = [second.next().await.expect("a notice"), second.next().await.expect("a notice")];
     assert_eq!(methods(&heard), ["notifications/resources/list_changed", "notifications/prompts/list_changed"]);
     // Whoever begins anew gives the old one up, and a name of it begins anew too.
@@ -153,7 +153,7 @@ async fn notices_between_connections_arrive_exactly_once() {
     let mut fourth = Events::of(after(&http, &session, &last)).await;
     let id = fourth.id().await;
     assert!(id.ends_with("-0") && !last.starts_with(id.trim_end_matches("-0")), "{id} after {last}");
-    alpha.tell(SourceNotice::PromptsChanged);
+    alpha.send_notice(SourceNotice::PromptsChanged);
     assert_eq!(methods(&[fourth.next().await.expect("a notice")]), ["notifications/prompts/list_changed"]);
 }
 

@@ -12,14 +12,16 @@ use toolwright_sandbox::{Stdin, SupervisedCommand, nesting};
 use url::Url;
 
 use super::Connection;
-use super::handshake::{DelayedDiscovery, EraCertainty, Failure, ServerInfo, VersionProbe, handshake, shake_unknown};
+use super::handshake::{
+    DelayedDiscovery, EraCertainty, Failure, ServerInfo, VersionProbe, handshake, handshake_unknown_era,
+};
 use super::inbox::Inbox;
 use super::inbox::listener::{Listener, ServerRoots};
 use super::peer::Peer;
 use super::subscription::{FollowedResources, LogLevel};
 use crate::config::{McpServerOptions, McpTransport};
 use crate::protocol::revision::Era;
-use crate::transport::child_process::{Process, with_last_words};
+use crate::transport::child_process::{Process, with_last_output};
 use crate::transport::remote::{self, RemoteKind, Target, header_map};
 use crate::transport::stdio::StdioTransport;
 use crate::transport::{Incoming, SendError, Transport};
@@ -30,7 +32,7 @@ use crate::transport::{Incoming, SendError, Transport};
 /// silence there means slowness, unless a bridge to a pipe answers; there it gets a third.
 const DISCOVER_FIRST: Duration = Duration::from_secs(2);
 /// Time reserved for the attempt after one that may meet silence, at most a sixth of the connect timeout.
-const SECOND_CHANCE: Duration = Duration::from_secs(5);
+const RETRY_RESERVE: Duration = Duration::from_secs(5);
 /// The error if no time is left for an attempt.
 const NO_TIME: &str = "it has no time to answer: give it more (`connect_timeout`)";
 
@@ -38,7 +40,7 @@ const NO_TIME: &str = "it has no time to answer: give it more (`connect_timeout`
 #[derive(Clone)]
 pub(crate) struct Connector {
     /// The configuration.
-    pub(crate) spec: Arc<McpServerOptions>,
+    pub(crate) options: Arc<McpServerOptions>,
     /// Receives warnings.
     pub(crate) events: Arc<dyn EventSink>,
     /// Handles messages outside of calls.
@@ -90,17 +92,17 @@ impl Connector {
             Some(EraPreference::Prefer(era) | EraPreference::Only(era)) => Some(era),
             None => self.version_probe.known().await,
         };
-        match &self.spec.config.transport {
+        match &self.options.config.transport {
             McpTransport::Stdio { command, args, env, cwd } => {
                 check_recursion(command, args, env, cwd.as_deref())?;
                 let supervised = || {
                     let supervised = SupervisedCommand::new(command)
                         .args(args)
-                        .withhold(&self.spec.withheld_env)
+                        .withhold(&self.options.withheld_env)
                         .envs(env)
                         .stdin(Stdin::Piped);
                     let supervised = cwd.iter().fold(supervised, SupervisedCommand::current_dir);
-                    self.spec.sandbox.iter().cloned().fold(supervised, SupervisedCommand::sandbox)
+                    self.options.sandbox.iter().cloned().fold(supervised, SupervisedCommand::sandbox)
                 };
                 self.connect_process(command, supervised, known).await
             }
@@ -119,11 +121,11 @@ impl Connector {
         command: impl Fn() -> SupervisedCommand + Send + Sync,
         known: Option<Era>,
     ) -> Result<Arc<Connection>, String> {
-        let attempts_of = |known| VecDeque::from(attempts(None, known, self.spec.config.connect_timeout));
+        let attempts_of = |known| VecDeque::from(attempts(None, known, self.options.config.connect_timeout));
         let mut attempts = attempts_of(known);
         let mut running = None;
         let mut best = None;
-        let mut tried = AttemptHistory::new(self.spec.config.connect_timeout);
+        let mut tried = AttemptHistory::new(self.options.config.connect_timeout);
         while let Some(attempt) = attempts.pop_front().filter(|attempt| tried.has_time(*attempt)) {
             let is_used = running.is_some();
             let (peer, process) = match running.take() {
@@ -157,7 +159,7 @@ impl Connector {
                         // gets only `initialize`.
                         attempts = VecDeque::from([HandshakeAttempt::last(Era::Legacy)]);
                     }
-                    if lines.is_empty() { message } else { with_last_words(&message, &lines) }
+                    if lines.is_empty() { message } else { with_last_output(&message, &lines) }
                 }
                 Failure::Broken(message) | Failure::Unreachable(message) => {
                     let end = if peer.inbox.over.is_cancelled() { process.end_reason().await } else { None };
@@ -203,18 +205,22 @@ impl Connector {
 
     /// Starts the server's process and opens its pipes.
     async fn spawn_server(&self, command: SupervisedCommand) -> Result<(Arc<Peer>, Arc<StdioTransport>), String> {
-        let mut child = command.spawn_aside().await.map_err(|error| error.to_string())?;
+        let mut child = command.spawn_blocking_thread().await.map_err(|error| error.to_string())?;
         let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
             return Err("the command has no standard streams".to_owned());
         };
         if let Some(gaps) = child.enforcement.take().and_then(|enforcement| enforcement.gaps()) {
-            let message = format!("server {}: {gaps}", self.spec.name);
+            let message = format!("server {}: {gaps}", self.options.name);
             self.events.emit(Event::Warning { code: "sandbox_incomplete".into(), message });
         }
         let inbox = self.inbox();
         let process = Process::watch(child, Arc::clone(&self.listener.server));
-        let transport =
-            StdioTransport::new((stdin, stdout), process, self.spec.config.max_message_bytes, Arc::clone(&inbox) as _);
+        let transport = StdioTransport::new(
+            (stdin, stdout),
+            process,
+            self.options.config.max_message_bytes,
+            Arc::clone(&inbox) as _,
+        );
         Ok((Peer::new(Arc::clone(&transport) as Arc<dyn Transport>, inbox), transport))
     }
 
@@ -226,11 +232,11 @@ impl Connector {
         known: Option<Era>,
     ) -> Result<Arc<Connection>, String> {
         let url = Url::parse(url).map_err(|error| format!("`url` is not a URL: {error}"))?;
-        let (headers, authorizer) = (header_map(headers)?, self.spec.authorizer.clone());
-        let target = Target::new(kind, url, headers, authorizer, self.spec.config.max_message_bytes).await?;
+        let (headers, authorizer) = (header_map(headers)?, self.options.authorizer.clone());
+        let target = Target::new(kind, url, headers, authorizer, self.options.config.max_message_bytes).await?;
         let mut best = None;
-        let mut tried = AttemptHistory::new(self.spec.config.connect_timeout);
-        for attempt in attempts(Some(kind), known, self.spec.config.connect_timeout) {
+        let mut tried = AttemptHistory::new(self.options.config.connect_timeout);
+        for attempt in attempts(Some(kind), known, self.options.config.connect_timeout) {
             if !tried.has_time(attempt) {
                 break;
             }
@@ -277,15 +283,15 @@ impl Connector {
 }
 
 /// Returns the time reserved for one more attempt.
-fn second_chance(timeout: Duration) -> Duration {
-    (timeout / 6).min(SECOND_CHANCE)
+fn retry_reserve(timeout: Duration) -> Duration {
+    (timeout / 6).min(RETRY_RESERVE)
 }
 
 /// Returns the handshakes to try on a pipe (`None`) or at a URL, in order, with `timeout` for all of
 /// them. An attempt that ends early leaves its time to the next.
 fn attempts(kind: Option<RemoteKind>, known: Option<Era>, timeout: Duration) -> Vec<HandshakeAttempt> {
     let third = timeout / 3;
-    let kept = second_chance(timeout);
+    let kept = retry_reserve(timeout);
     let last = HandshakeAttempt::last;
     let first = |era| HandshakeAttempt { era, kept, is_guess: false };
     match (kind, known) {
@@ -331,8 +337,8 @@ impl AttemptHistory {
         let (start, bound) = (Instant::now(), self.bound(attempt));
         let shaken = if attempt.is_guess {
             let left = self.end.saturating_duration_since(start).saturating_sub(bound);
-            let beside = left.saturating_sub(second_chance(self.limit));
-            let (shaken, discovery) = shake_unknown(peer, (bound, beside), self.limit).await;
+            let beside = left.saturating_sub(retry_reserve(self.limit));
+            let (shaken, discovery) = handshake_unknown_era(peer, (bound, beside), self.limit).await;
             match (&shaken, discovery) {
                 (Ok(_), DelayedDiscovery::SpeaksNewest) => self.certainty = EraCertainty::Newer,
                 (Ok(_), DelayedDiscovery::SpeaksOlder) => self.certainty = EraCertainty::Tried,
@@ -447,7 +453,7 @@ mod recursion_guard_tests {
     use super::*;
 
     #[test]
-    fn an_entry_that_starts_ourselves_is_recognised() {
+    fn an_entry_that_starts_toolwright_is_recognised() {
         let own = std::env::current_exe().expect("this binary");
         let (folder, name) = (own.parent().expect("folder"), own.file_name().expect("name"));
         let (own, name) = (own.to_str().expect("text"), name.to_str().expect("text"));

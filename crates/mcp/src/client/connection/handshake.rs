@@ -18,7 +18,7 @@ use crate::protocol::revision::{
 use crate::transport::SendError;
 
 /// How long one of two concurrent requests may be answered after the other.
-const MEANWHILE: Duration = Duration::from_millis(250);
+const SECOND_ANSWER_WAIT: Duration = Duration::from_millis(250);
 
 /// A server's self-description.
 #[derive(Debug, Clone)]
@@ -102,14 +102,14 @@ pub(crate) async fn handshake(peer: &Peer, era: Era, bound: Duration, limit: Dur
 ///
 /// # Errors
 /// As [`handshake`].
-pub(crate) async fn shake_unknown(
+pub(crate) async fn handshake_unknown_era(
     peer: &Peer,
     (first, beside): (Duration, Duration),
     limit: Duration,
 ) -> (Result<ServerInfo, Failure>, DelayedDiscovery) {
     let mut asked = pin!(ask_to_discover(peer));
     if let Ok(said) = tokio::time::timeout(first, &mut asked).await {
-        return (discovered(peer, said), DelayedDiscovery::Unsaid);
+        return (discovered(peer, said), DelayedDiscovery::NotReceived);
     }
     let mut initialized = pin!(handshake(peer, Era::Legacy, beside, limit));
     let mut said = None;
@@ -119,12 +119,12 @@ pub(crate) async fn shake_unknown(
             biased;
             answer = &mut asked, if said.is_none() => said = Some(answer),
             shaken = &mut initialized => break Some(shaken),
-            () = tokio::time::sleep(MEANWHILE), if speaks_newest => break None,
+            () = tokio::time::sleep(SECOND_ANSWER_WAIT), if speaks_newest => break None,
         }
     };
     if matches!(shaken, Some(Ok(_))) && said.is_none() {
         // Not every server answers in request order.
-        said = tokio::time::timeout(MEANWHILE, &mut asked).await.ok();
+        said = tokio::time::timeout(SECOND_ANSWER_WAIT, &mut asked).await.ok();
     }
     let discovery = if said.as_ref().is_some_and(speaks_newest) {
         DelayedDiscovery::SpeaksNewest
@@ -135,10 +135,10 @@ pub(crate) async fn shake_unknown(
         (Some(shaken @ (Ok(_) | Err(Failure::Broken(_) | Failure::Unreachable(_)))), _) => (shaken, discovery),
         // A server that supports only the newest refuses or ignores the other request.
         (_, Some(said)) if discovery == DelayedDiscovery::SpeaksNewest => {
-            (discovered(peer, said), DelayedDiscovery::Unsaid)
+            (discovered(peer, said), DelayedDiscovery::NotReceived)
         }
         (Some(shaken), _) => (shaken, discovery),
-        (None, _) => (Err(nonsense_version()), discovery),
+        (None, _) => (Err(invalid_version()), discovery),
     }
 }
 
@@ -146,7 +146,7 @@ pub(crate) async fn shake_unknown(
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DelayedDiscovery {
     /// No information beyond the handshake.
-    Unsaid,
+    NotReceived,
     /// It supports the newest.
     SpeaksNewest,
     /// It refused, or passed it over.
@@ -163,7 +163,7 @@ async fn initialize(peer: &Peer) -> Result<ServerInfo, Failure> {
         "protocolVersion": LEGACY_VERSIONS[0], "capabilities": legacy_capabilities(), "clientInfo": &*OUR_INFO,
     });
     let mut result = answered(peer, Request::internal("initialize"), params).await?;
-    let said = result.get("protocolVersion").and_then(Value::as_str).ok_or_else(nonsense_version)?;
+    let said = result.get("protocolVersion").and_then(Value::as_str).ok_or_else(invalid_version)?;
     let version = LEGACY_VERSIONS
         .into_iter()
         .find(|version| *version == said)
@@ -192,7 +192,7 @@ async fn ask_to_discover(peer: &Peer) -> Result<Value, AskError> {
 fn discovered(peer: &Peer, asked: Result<Value, AskError>) -> Result<ServerInfo, Failure> {
     let version = MODERN_VERSIONS[0];
     let mut result = asked.map_err(failure)?;
-    let versions = result.get("supportedVersions").and_then(Value::as_array).ok_or_else(nonsense_version)?;
+    let versions = result.get("supportedVersions").and_then(Value::as_array).ok_or_else(invalid_version)?;
     if !versions.iter().any(|said| said == version) {
         let versions: Vec<_> = versions.iter().filter_map(Value::as_str).map(str::to_owned).collect();
         return Err(no_common_version(&versions));
@@ -218,7 +218,7 @@ fn info(result: &mut Value, era: Era, version: &'static str) -> ServerInfo {
 }
 
 async fn answered(peer: &Peer, request: Request<'_>, params: Value) -> Result<Value, Failure> {
-    let Value::Object(params) = params else { return Err(nonsense_version()) };
+    let Value::Object(params) = params else { return Err(invalid_version()) };
     peer.ask(request, &mut params.into()).await.map_err(failure)
 }
 
@@ -255,7 +255,7 @@ fn unsent(error: SendError) -> Failure {
         AskError::Fault(reason) => Failure::Fault(reason),
         AskError::Broken(reason) | AskError::NotSent(reason) => Failure::Broken(reason),
         AskError::Expired => Failure::Broken(EXPIRED.to_owned()),
-        AskError::Rpc(_) | AskError::Ended(_) | AskError::Full => nonsense_version(),
+        AskError::Rpc(_) | AskError::Ended(_) | AskError::Full => invalid_version(),
     }
 }
 
@@ -264,7 +264,7 @@ fn no_common_version(versions: &[String]) -> Failure {
     Failure::Refused(format!("it speaks only the protocol versions {versions}, none of which Toolwright supports"))
 }
 
-fn nonsense_version() -> Failure {
+fn invalid_version() -> Failure {
     Failure::Broken("its answer to the handshake is not what MCP prescribes; is it an MCP server?".to_owned())
 }
 
@@ -388,7 +388,7 @@ mod version_probe_tests {
         }
     }
 
-    fn said(era: Era, program: &str) -> ServerInfo {
+    fn discovered_info(era: Era, program: &str) -> ServerInfo {
         let (version, instructions) = ("2025-11-25", None);
         let (capabilities, program) = (Arc::new(Map::new()), Some(json!({"version": program})));
         ServerInfo { era, version, capabilities, instructions, program }
@@ -398,25 +398,31 @@ mod version_probe_tests {
     async fn found_versions_hold_for_their_program() {
         let old = json!({"is_modern": false, "program": {"version": "1"}});
         for (kept, known, said, certainty, keeps) in [
-            (json!({}), None, said(Era::Legacy, "1"), EraCertainty::Tried, Some(old.clone())),
-            (json!({}), None, said(Era::Legacy, "1"), EraCertainty::Untried, None),
+            (json!({}), None, discovered_info(Era::Legacy, "1"), EraCertainty::Tried, Some(old.clone())),
+            (json!({}), None, discovered_info(Era::Legacy, "1"), EraCertainty::Untried, None),
             (
                 json!({}),
                 None,
-                said(Era::Legacy, "1"),
+                discovered_info(Era::Legacy, "1"),
                 EraCertainty::Newer,
                 Some(json!({"is_modern": true, "program": {"version": "1"}})),
             ),
-            (json!({KEPT: old}), Some(Era::Legacy), said(Era::Legacy, "1"), EraCertainty::Untried, Some(old.clone())),
-            (json!({KEPT: old}), Some(Era::Legacy), said(Era::Legacy, "2"), EraCertainty::Untried, None),
             (
                 json!({KEPT: old}),
                 Some(Era::Legacy),
-                said(Era::Modern, "2"),
+                discovered_info(Era::Legacy, "1"),
+                EraCertainty::Untried,
+                Some(old.clone()),
+            ),
+            (json!({KEPT: old}), Some(Era::Legacy), discovered_info(Era::Legacy, "2"), EraCertainty::Untried, None),
+            (
+                json!({KEPT: old}),
+                Some(Era::Legacy),
+                discovered_info(Era::Modern, "2"),
                 EraCertainty::Untried,
                 Some(json!({"is_modern": true, "program": {"version": "2"}})),
             ),
-            (json!({KEPT: "?"}), None, said(Era::Legacy, "1"), EraCertainty::Tried, Some(old.clone())),
+            (json!({KEPT: "?"}), None, discovered_info(Era::Legacy, "1"), EraCertainty::Tried, Some(old.clone())),
         ] {
             let generation = VersionProbe::new(Arc::new(FixedManifest(kept.clone())), "k".to_owned());
             assert_eq!(generation.known().await, known, "{kept}");

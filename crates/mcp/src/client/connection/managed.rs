@@ -163,7 +163,7 @@ impl ManagedConnection {
     }
 
     /// Closes the connection for good, without waiting.
-    pub(crate) fn close_for_good(&self) {
+    pub(crate) fn close_permanently(&self) {
         for connection in self.closed() {
             connection.close_now();
         }
@@ -190,7 +190,7 @@ impl ManagedConnection {
     /// connection ends with its last call, at the latest after [`LAST_CALLS`]. Only one such process exists at a time,
     /// and its expiry counts as an end for the back-off.
     fn renew(self: &Arc<Self>, expired: &Arc<Connection>) {
-        let is_process = matches!(self.connector.spec.config.transport, McpTransport::Stdio { .. });
+        let is_process = matches!(self.connector.options.config.transport, McpTransport::Stdio { .. });
         let mut begins_pause = false;
         let replaced = self.state.send_if_modified(|state| {
             let same = matches!(state, State::Up(connection) if Arc::ptr_eq(connection, expired));
@@ -218,7 +218,7 @@ impl ManagedConnection {
                 }
             }
             tracing::info!(
-                server = &*self.connector.spec.name,
+                server = &*self.connector.options.name,
                 "a new handshake is made: the former connection takes no more calls"
             );
             expired.retire();
@@ -289,7 +289,7 @@ impl ManagedConnection {
 
     /// Notes the end of the connection and begins the next.
     fn ended(self: &Arc<Self>, connection: &Arc<Connection>, reason: Arc<str>) {
-        tracing::warn!(server = &*self.connector.spec.name, "{reason}");
+        tracing::warn!(server = &*self.connector.options.name, "{reason}");
         let mut first = false;
         let was_current = self.state.send_if_modified(|state| {
             let same = matches!(state, State::Up(current) if Arc::ptr_eq(current, connection));
@@ -330,7 +330,7 @@ impl ManagedConnection {
         if !paused {
             return;
         }
-        tracing::info!(server = &*self.connector.spec.name, "tried again in {}", duration::format(pause));
+        tracing::info!(server = &*self.connector.options.name, "tried again in {}", duration::format(pause));
         let managed = Arc::downgrade(self);
         tokio::spawn(async move {
             tokio::time::sleep(pause).await;

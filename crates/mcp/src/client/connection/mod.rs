@@ -31,7 +31,7 @@ const CAUSE_BOUND: Duration = Duration::from_secs(2);
 /// Time limit for closing a connection, including the end of its process.
 const CLOSE_BOUND: Duration = Duration::from_secs(2);
 /// Bound on telling how much to log.
-const TELL_BOUND: Duration = Duration::from_secs(10);
+const LOG_LEVEL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bound on the answer to a probe.
 const PROBE_BOUND: Duration = Duration::from_secs(5);
 /// Time limit for an older server to list its tools after it has answered a ping: computing them may
@@ -74,20 +74,20 @@ enum LevelSending {
 
 impl LevelSender {
     /// Whether another task is already sending, which will check once more; otherwise the caller must send.
-    fn is_sending_elsewhere(&self) -> bool {
-        let mut telling = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let was = std::mem::replace(&mut *telling, LevelSending::Again);
+    fn is_sending_in_other_task(&self) -> bool {
+        let mut sending = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let was = std::mem::replace(&mut *sending, LevelSending::Again);
         if matches!(was, LevelSending::No) {
-            *telling = LevelSending::Once;
+            *sending = LevelSending::Once;
         }
         !matches!(was, LevelSending::No)
     }
 
     /// Whether there is nothing more to send.
     fn is_finished(&self) -> bool {
-        let mut telling = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *telling = if matches!(*telling, LevelSending::Again) { LevelSending::Once } else { LevelSending::No };
-        matches!(*telling, LevelSending::No)
+        let mut sending = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *sending = if matches!(*sending, LevelSending::Again) { LevelSending::Once } else { LevelSending::No };
+        matches!(*sending, LevelSending::No)
     }
 }
 
@@ -148,7 +148,7 @@ impl Connection {
     /// Sends the log level to the server, if one is set. One send at a time, each bounded by ten seconds and the
     /// end of the connection; changes during it are sent afterwards. Must be called inside a runtime.
     pub(crate) fn send_level(&self) {
-        if self.teller.is_sending_elsewhere() {
+        if self.teller.is_sending_in_other_task() {
             return;
         }
         let (peer, server) = (Arc::clone(&self.peer), self.server.clone());
@@ -156,7 +156,7 @@ impl Connection {
         tokio::spawn(async move {
             let mut last = None;
             loop {
-                let sent = tokio::time::timeout(TELL_BOUND, level.send_level(&peer, &server, &mut last));
+                let sent = tokio::time::timeout(LOG_LEVEL_TIMEOUT, level.send_level(&peer, &server, &mut last));
                 tokio::select! {
                     sent = sent => if sent.is_err() {
                         tracing::debug!(server = &*peer.inbox.listener.server, "it answers no log level");
@@ -236,7 +236,7 @@ impl Connection {
     ///
     /// # Errors
     /// [`AskError`].
-    pub(crate) async fn ask_plainly<R>(&self, method: &str, params: Map<String, Value>) -> Result<R, AskError>
+    pub(crate) async fn ask_without_caller<R>(&self, method: &str, params: Map<String, Value>) -> Result<R, AskError>
     where
         R: DeserializeOwned,
     {
@@ -292,11 +292,11 @@ impl Connection {
                 Era::Modern => ("server/discover", "server/discover"),
             };
             let inbox = &connection.peer.inbox;
-            let silent = inbox.falls_silent(SILENCE);
+            let silent = inbox.wait_for_silence(SILENCE);
             let is_sick = tokio::select! {
                 is_silent = silent => is_silent,
                 // Any answer counts. Others will notice if nothing could be sent.
-                _ = connection.ask_plainly::<IgnoredAny>(method, Map::new()) => false,
+                _ = connection.ask_without_caller::<IgnoredAny>(method, Map::new()) => false,
                 () = inbox.over.cancelled() => false,
                 () = connection.close.cancelled() => false,
             };
@@ -322,7 +322,7 @@ impl Connection {
             };
             let mut sick = None;
             for (method, name, bound) in checks {
-                let answered = connection.ask_plainly::<IgnoredAny>(method, Map::new());
+                let answered = connection.ask_without_caller::<IgnoredAny>(method, Map::new());
                 sick = match tokio::time::timeout(*bound, answered).await {
                     // A refusal is an answer too; a server without capacity for the probe is not sick.
                     Ok(Ok(_) | Err(AskError::Rpc(_) | AskError::Full)) => None,

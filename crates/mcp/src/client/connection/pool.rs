@@ -96,7 +96,7 @@ impl ConnectionPool {
     pub(crate) fn new(connector: Connector, changed: Arc<dyn Fn() + Send + Sync>) -> Self {
         // Only the listing connection has subscriptions.
         let apart = Connector { followed: Arc::default(), ..connector.clone() };
-        let own = (!connector.spec.config.shared)
+        let own = (!connector.options.config.shared)
             .then(|| SessionConnector { connector: apart.clone(), sessions: Arc::default() });
         let older = LegacyConnector {
             connector: Connector { wanted_era: Some(EraPreference::Only(Era::Legacy)), ..apart },
@@ -196,7 +196,7 @@ impl ConnectionPool {
         })?;
         if self.closed.load(Ordering::Acquire) {
             // The connection reports it.
-            in_use.managed.close_for_good();
+            in_use.managed.close_permanently();
         }
         Ok(in_use)
     }
@@ -207,9 +207,9 @@ impl ConnectionPool {
     }
 
     /// Closes all for good, without waiting.
-    pub(crate) fn close_for_good(&self) {
+    pub(crate) fn close_permanently(&self) {
         for managed in self.all() {
-            managed.close_for_good();
+            managed.close_permanently();
         }
     }
 
@@ -238,7 +238,7 @@ impl LegacyConnector {
         }
         let managed = self.managed()?;
         if closed.load(Ordering::Acquire) {
-            managed.close_for_good();
+            managed.close_permanently();
         }
         let connection = managed.connection(WaitPolicy::FailFast).await;
         match &connection {
@@ -276,8 +276,8 @@ impl LegacyConnector {
     /// Drops a failed connection: it would retry for ever, though no call may need it. Over
     /// HTTP a failure may be temporary; a process that ends or hangs is not restarted just to learn its era.
     fn drop_failed(&self, managed: &Arc<ManagedConnection>, failure: SecondFailure) {
-        managed.close_for_good();
-        let is_process = matches!(self.connector.spec.config.transport, McpTransport::Stdio { .. });
+        managed.close_permanently();
+        let is_process = matches!(self.connector.options.config.transport, McpTransport::Stdio { .. });
         let with = self.connector.version_probe.found();
         let mut tried = self.legacy_attempts();
         if tried.managed.as_ref().is_some_and(|current| Arc::ptr_eq(current, managed)) {
@@ -391,7 +391,7 @@ impl Sessions {
                 return Err(format!("{MAX_SESSIONS} sessions have a connection of their own already, all in use"));
             };
             if let Some(entry) = sessions.remove(&longest) {
-                entry.managed.close_for_good();
+                entry.managed.close_permanently();
             }
         }
         if sessions.is_empty() {
@@ -432,7 +432,7 @@ impl Sessions {
         sessions.retain(|_, entry| {
             let is_over = entry.used().is_over(now);
             if is_over {
-                entry.managed.close_for_good();
+                entry.managed.close_permanently();
             }
             !is_over
         });
@@ -501,7 +501,7 @@ mod sessions_tests {
     fn managed() -> Arc<ManagedConnection> {
         let transport = McpTransport::Http { url: "http://127.0.0.1:1/mcp".into(), headers: BTreeMap::new() };
         let connector = Connector {
-            spec: Arc::new(McpServerOptions::new("s", transport)),
+            options: Arc::new(McpServerOptions::new("s", transport)),
             events: Arc::new(NoEvents),
             listener: Listener::new("s".into(), Arc::new(NoEvents), Arc::new(|| {}), AsTools::No),
             followed: Arc::default(),

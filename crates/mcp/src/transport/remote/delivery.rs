@@ -175,7 +175,7 @@ mod tests {
         fn request_failed(&self, _id: RequestId, _error: SendError) {}
         fn unreadable_message(&self, _what: &str) {}
         fn expired(&self) {}
-        fn session_doubted(&self) {}
+        fn session_may_be_lost(&self) {}
         fn messages_missed(&self) {}
         fn message_too_large(&self, _too_large: String) {}
         fn ended(&self, _reason: String) {}

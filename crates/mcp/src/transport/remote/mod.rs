@@ -71,7 +71,7 @@ pub(crate) enum HttpFailure {
         body: String,
     },
     /// It refuses the credentials in a configured header, with this message.
-    #[error("HTTP 401: it refuses what `headers.Authorization` is set to: check that value{}", said(.0))]
+    #[error("HTTP 401: it refuses what `headers.Authorization` is set to: check that value{}", body_excerpt(.0))]
     KeyRefused(String),
     /// The required credentials are not available.
     #[error("{0}")]
@@ -148,10 +148,10 @@ fn status_text(status: u16, location: Option<&str>, body: &str) -> String {
         (500..=599, _) => "the fault is on the server's side: see its log".to_owned(),
         _ => "the request was refused".to_owned(),
     };
-    format!("HTTP {status}: {remedy}{}", said(body))
+    format!("HTTP {status}: {remedy}{}", body_excerpt(body))
 }
 
-fn said(body: &str) -> String {
+fn body_excerpt(body: &str) -> String {
     if body.is_empty() { String::new() } else { format!(" (it says: {body})") }
 }
 

@@ -77,7 +77,11 @@ impl LegacySse {
             return Ok(());
         }
         let refusal = Refusal::read(response).await;
-        Err(if refusal.forgets_session(request) { HttpFailure::SessionExpired } else { self.target.failure(refusal) })
+        Err(if refusal.is_session_refusal(request) {
+            HttpFailure::SessionExpired
+        } else {
+            self.target.failure(refusal)
+        })
     }
 }
 

@@ -161,12 +161,12 @@ impl Inner {
             let refusal = Refusal::read(response).await;
             let is_agreed = !is_initialize && !is_discover;
             let is_denied = || refusal.denies_handshake(id, message.version.unwrap_or_default());
-            if (in_session && refusal.forgets_session(Some(id))) || (is_agreed && is_denied()) {
+            if (in_session && refusal.is_session_refusal(Some(id))) || (is_agreed && is_denied()) {
                 return Err(SendError::Expired);
             }
             if in_session && refusal.may_concern_session() {
                 // The request may have run: its response is accepted as the answer.
-                self.incoming.session_doubted();
+                self.incoming.session_may_be_lost();
             }
             if !is_agreed && refusal.is_fault() {
                 return Err(self.target.failure(refusal).into());
@@ -206,7 +206,7 @@ impl Inner {
             return Ok(());
         }
         let refusal = Refusal::read(response).await;
-        Err(if in_session && refusal.forgets_session(None) {
+        Err(if in_session && refusal.is_session_refusal(None) {
             HttpFailure::SessionExpired
         } else {
             self.target.failure(refusal)
@@ -244,12 +244,12 @@ impl Inner {
     ) -> Result<(), HttpFailure> {
         let answered = self.streaming.begin(id);
         tokio::select! {
-            end = self.read_to_answer(id, first, resumes) => end,
+            end = self.read_until_answer(id, first, resumes) => end,
             () = answered => Ok(()),
         }
     }
 
-    async fn read_to_answer(
+    async fn read_until_answer(
         self: &Arc<Self>,
         id: RequestId,
         first: Response,
@@ -489,7 +489,7 @@ fn refused_stream(refusal: &Refusal, was_open: bool, in_session: bool) -> Refusa
     match refusal.status.as_u16() {
         408 | 409 | 425 | 429 | 500..=599 => RefusalAction::Again,
         _ if !was_open => RefusalAction::Never,
-        _ if in_session && refusal.forgets_session(None) => RefusalAction::Expired,
+        _ if in_session && refusal.is_session_refusal(None) => RefusalAction::Expired,
         405 => RefusalAction::Never,
         _ => RefusalAction::FromHere,
     }

@@ -64,7 +64,7 @@ const SESSION_CODES: [i64; 3] = [-32000, -32001, RpcError::INVALID_REQUEST];
 /// Codes for a missing object other than the session.
 const MISSING_CODES: [i64; 3] = [RpcError::METHOD_NOT_FOUND, RpcError::INVALID_PARAMS, RpcError::RESOURCE_NOT_FOUND];
 /// Codes of a server that has understood the request, whatever the status.
-const KNOWING_CODES: [i64; 4] =
+const UNDERSTOOD_CODES: [i64; 4] =
     [RpcError::INVALID_REQUEST, RpcError::METHOD_NOT_FOUND, RpcError::INVALID_PARAMS, RpcError::UNSUPPORTED_VERSION];
 /// Bound on repeats of a refused request with new credentials: after an expired token, then after
 /// too narrow a scope.
@@ -244,7 +244,7 @@ impl Refusal {
     /// Whether a message in a session (a request, if `request` is set) was refused because the session is gone. The
     /// status for that is 404, unless the body's author has read the request; servers based on the SDKs'
     /// examples answer 400 with one of a few texts.
-    pub(crate) fn forgets_session(&self, request: Option<RequestId>) -> bool {
+    pub(crate) fn is_session_refusal(&self, request: Option<RequestId>) -> bool {
         match self.status {
             StatusCode::NOT_FOUND => !self.answers(request) || self.is_session_text(),
             StatusCode::BAD_REQUEST => !self.answers(request) && self.names_session(),
@@ -287,7 +287,7 @@ impl Refusal {
     /// examples answer errors in handlers with 500 and an error object.
     pub(crate) fn is_fault(&self) -> bool {
         is_fault(self.status.as_u16())
-            && !rpc_error(&self.body).is_some_and(|error| KNOWING_CODES.contains(&error.code))
+            && !rpc_error(&self.body).is_some_and(|error| UNDERSTOOD_CODES.contains(&error.code))
     }
 
     /// Whether its author has read this request.
@@ -403,7 +403,7 @@ mod tests {
         ] {
             let status = StatusCode::from_u16(status).expect("status");
             let refusal = Refusal { status, body: body.clone().into(), location: None, is_json: true };
-            assert_eq!(refusal.forgets_session(Some(7)), expect, "{status} {body}");
+            assert_eq!(refusal.is_session_refusal(Some(7)), expect, "{status} {body}");
         }
     }
 
@@ -424,7 +424,7 @@ mod tests {
             let status = StatusCode::from_u16(status).expect("status");
             let refusal = Refusal { status, body: body.into(), location: None, is_json: true };
             assert_eq!(refusal.may_concern_session(), expect, "{status} {code} {message}");
-            assert!(!refusal.forgets_session(Some(7)), "{status} {code} {message}: it may have been run");
+            assert!(!refusal.is_session_refusal(Some(7)), "{status} {code} {message}: it may have been run");
         }
     }
 

@@ -60,7 +60,7 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, encoded_tools: &Encode
     let choosing = if is_forced { ToolForcing::Forced } else { ToolForcing::Free };
     let most = request.max_tokens.unwrap_or_else(|| usual_max_tokens(model, &request.settings));
     let mut thinking = reasoning::anthropic(model, &request.settings, Some(most), choosing);
-    if thinking.budget().is_some() && began_without_thoughts(&messages) {
+    if thinking.budget().is_some() && began_without_thinking(&messages) {
         thinking.thinking = None;
     }
     let is_set = thinking.effort.is_some() || thinks(&thinking);
@@ -112,7 +112,7 @@ fn thinks(thinking: &Thinking) -> bool {
 
 /// Whether the current turn began with a call and without thinking. Such a turn cannot continue with a thinking budget
 /// ("Expected `thinking` or `redacted_thinking`, but found `tool_use`"); the next one can.
-fn began_without_thoughts(messages: &[Value]) -> bool {
+fn began_without_thinking(messages: &[Value]) -> bool {
     let is_asked =
         |message: &&Value| message["role"] == "user" && !blocks_of(message).any(|block| block["type"] == "tool_result");
     let turn = messages.iter().rev().take_while(|message| !is_asked(message));

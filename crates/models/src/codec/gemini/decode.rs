@@ -410,7 +410,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_land_where_their_paths_say() {
+    fn values_are_written_at_their_paths() {
         let check = |args: &str, expect: &str| {
             let args: Vec<PartialArg<'_>> = serde_json::from_str(args).expect("arguments");
             let mut arguments = Arguments::default();

@@ -84,16 +84,16 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, encoded_tools: &Encode
 /// Whether the model supports `responseMimeType: application/json` together with function declarations: generations 1
 /// and 2 answer 400 (github.com/googleapis/python-genai, issue 867).
 fn takes_shape_with_tools(model: &str) -> bool {
-    !is_old(model)
+    !is_older_model(model)
 }
 
 /// Whether the model supports images inside a function's response, as Gemini does since its third generation
 /// (ai.google.dev/gemini-api/docs/function-calling, multimodal function responses). Others answer 400.
 fn takes_images_in_results(model: &str) -> bool {
-    matches!(ModelFamily::of(model), ModelFamily::Gemini(..)) && !is_old(model)
+    matches!(ModelFamily::of(model), ModelFamily::Gemini(..)) && !is_older_model(model)
 }
 
-fn is_old(model: &str) -> bool {
+fn is_older_model(model: &str) -> bool {
     matches!(ModelFamily::of(model), ModelFamily::Gemini(Some((..3, _)), _))
 }
 

@@ -352,7 +352,7 @@ impl<'a> Item<'a> {
         let cut = self.status.as_str() == "incomplete";
         let called = match kind {
             "function_call" => Some(self.name.as_str()),
-            "tool_search_call" if self.is_for_the_client() => search,
+            "tool_search_call" if self.runs_at_client() => search,
             _ => None,
         };
         if let Some(name) = called {
@@ -364,7 +364,7 @@ impl<'a> Item<'a> {
                 ItemMeaning::Call(RawToolCall { id: self.id(), name: name.to_owned(), arguments })
             };
         }
-        if !self.is_for_the_client() {
+        if !self.runs_at_client() {
             return ItemMeaning::Opaque(value(item));
         }
         if cut {
@@ -391,7 +391,7 @@ impl<'a> Item<'a> {
         self.call_id.filled().unwrap_or(self.id.as_str()).to_owned()
     }
 
-    fn is_for_the_client(&self) -> bool {
+    fn runs_at_client(&self) -> bool {
         match self.kind.as_str() {
             // Either side may run the search; the item says which.
             "tool_search_call" => self.execution.as_str() == "client",

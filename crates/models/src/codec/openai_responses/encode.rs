@@ -14,7 +14,7 @@ use crate::codec::history::{
     AssistantPiece, Image, LegalCall, LegalResult, Part, Turn, legal_name, legal_turns, pieces, user_parts,
 };
 use crate::codec::request::{
-    ModelFamily, ModelKind, SamplingNames, cache_key, mentions_json, output_instruction, output_schema, set,
+    ModelFamily, ModelKind, SamplingNames, cache_key, contains_json_word, output_instruction, output_schema, set,
     write_sampling,
 };
 use crate::codec::{EncodedTools, reasoning};
@@ -30,7 +30,7 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, encoded_tools: &Encode
     set(&mut body, "instructions", Some(request.system.as_str()).filter(|system| !system.is_empty()));
     let mut input = input(request, encoded_tools.set());
     if let Some(output) = request.output.as_ref().filter(|output| output.schema.is_none())
-        && !input_mentions_json(request)
+        && !input_contains_json_word(request)
     {
         let message = json!({"type": "message", "role": "developer", "content": output_instruction(output)});
         input.insert(0, message);
@@ -68,9 +68,9 @@ fn reasons(model: &str) -> bool {
 }
 
 /// Whether the input contains the word "JSON", which the API requires for `json_object`. It ignores the instructions.
-fn input_mentions_json(request: &ModelRequest) -> bool {
+fn input_contains_json_word(request: &ModelRequest) -> bool {
     request.messages.iter().any(|message| match message {
-        Message::User { content } => mentions_json(&joined_text(content)),
+        Message::User { content } => contains_json_word(&joined_text(content)),
         _ => false,
     })
 }

@@ -39,7 +39,7 @@ fn with(property: Value) -> Value {
 }
 
 #[test]
-fn a_sound_schema_is_shown_as_it_is() {
+fn a_valid_schema_is_shown_unchanged() {
     let schema = json!({
         "type": "object", "description": "d", "properties": {
             "a": {"type": "string", "title": "A", "default": "x", "enum": ["x", "y"], "minLength": 1},
@@ -54,7 +54,7 @@ fn a_sound_schema_is_shown_as_it_is() {
 }
 
 #[test]
-fn malformed_schemas_are_mended() {
+fn malformed_schemas_are_repaired() {
     let openai = |property: Value, expect: Value| check(Dialect::OpenAi, with(property), with(expect));
     openai(
         json!({"type": "dict", "properties": {"x": {"type": "float"}}}),
@@ -151,7 +151,7 @@ fn impossible_tools_and_names_are_quarantined() {
 }
 
 #[test]
-fn patterns_that_openai_refuses_are_said() {
+fn patterns_that_openai_refuses_are_named() {
     // Figma's pattern, which a look at the schema accepts, and one among keywords to correct.
     let figma = "^(?!undefined$|null$)";
     for beside in [json!({}), json!({"items": "string"})] {
@@ -263,7 +263,7 @@ fn strict_for_anthropic_is_budgeted_over_the_request() {
 }
 
 #[test]
-fn gemini_gets_unknown_keywords_in_words() {
+fn gemini_gets_unknown_keywords_as_text() {
     let json_schema = |property: Value, expect: Value| check(Dialect::GeminiJsonSchema, with(property), with(expect));
     json_schema(
         json!({"type": "string", "description": "D.", "pattern": "^a$", "default": "a", "const": "a"}),
@@ -366,7 +366,7 @@ fn recursion_is_written_out_to_a_bound() {
 }
 
 #[test]
-fn ollama_gets_what_its_types_hold() {
+fn ollama_gets_only_representable_schemas() {
     check(
         Dialect::Ollama,
         json!({"description": "All.", "properties": {

@@ -239,7 +239,7 @@ proptest! {
 
 proptest! {
     #[test]
-    fn whatever_the_schema_the_view_is_one(schema in schemas(), call in arguments()) {
+    fn any_schema_gives_a_valid_view(schema in schemas(), call in arguments()) {
         for dialect in Dialect::ALL {
             for strict in [false, true] {
                 let set = one(dialect, strict, &schema);

@@ -107,7 +107,7 @@ async fn a_turn_with_calls_and_their_results() {
 }
 
 #[tokio::test]
-async fn thoughts_stops_and_tokens() {
+async fn reasoning_stop_reasons_and_tokens() {
     let tokens = Tokens { input: 1200, cached: 600, cache_written: 400, output: 70, thinking: 30 };
     for (api, _) in PAIRS {
         let say =
@@ -216,7 +216,7 @@ async fn a_stream_that_breaks_is_not_tried_again() {
 }
 
 /// A server of Chat Completions that answers once with these events, each after its wait, and then leaves the stream open.
-async fn drawling(events: Vec<(Duration, &'static str)>) -> String {
+async fn slow_stream_server(events: Vec<(Duration, &'static str)>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/v1", listener.local_addr().unwrap());
     tokio::spawn(async move {
@@ -235,33 +235,33 @@ async fn drawling(events: Vec<(Duration, &'static str)>) -> String {
 }
 
 #[tokio::test]
-async fn late_usage_is_waited_for() {
+async fn usage_after_the_answer_is_awaited() {
     const END: &str = r#"{"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}]}"#;
     const USED: &str = r#"{"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":3}}"#;
     const BOTH: &str = r#"{"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}],"usage":{"prompt_tokens":7,"completion_tokens":3}}"#;
     const CORRECTED: &str = r#"{"choices":[],"usage":{"prompt_tokens":8,"completion_tokens":3}}"#;
-    let (at_once, late) = (Duration::ZERO, Duration::from_millis(1800));
+    let (at_once, after_end) = (Duration::ZERO, Duration::from_millis(1800));
     let timeouts = |idle| Timeouts { idle: Duration::from_secs(idle), ..Timeouts::default() };
     // (events, idle time in seconds) -> prompt tokens, and whether the answer is there before `late`
     let check = async |events: Vec<(Duration, &'static str)>, idle, expect: u64, is_soon| {
         let what = format!("{events:?}");
         let mut endpoints = Endpoints::default();
-        endpoints.insert(Endpoint::new("test", Api::OpenAiChat, drawling(events).await).with_key("k"));
+        endpoints.insert(Endpoint::new("test", Api::OpenAiChat, slow_stream_server(events).await).with_key("k"));
         let client = HttpModelClient::with_timeouts(endpoints, timeouts(idle));
         let asked = Instant::now();
         let answer = client.complete("test/m", &question("q"), &IgnoreModelEvents, &Cancel::new()).await.unwrap();
         assert_eq!((answer.text.as_str(), answer.usage.input_tokens), ("a", expect), "{what}");
-        assert_eq!(asked.elapsed() < late, is_soon, "{what} after {:?}", asked.elapsed());
+        assert_eq!(asked.elapsed() < after_end, is_soon, "{what} after {:?}", asked.elapsed());
     };
     tokio::join!(
-        check(vec![(at_once, END), (late, USED)], 30, 7, false),
-        check(vec![(at_once, END), (late, USED), (at_once, "[DONE]")], 30, 7, false),
+        check(vec![(at_once, END), (after_end, USED)], 30, 7, false),
+        check(vec![(at_once, END), (after_end, USED), (at_once, "[DONE]")], 30, 7, false),
         // No longer than an answer may be silent.
         check(vec![(at_once, END)], 2, 0, false),
         // Where it is told, or nothing more comes, only the end of the stream is waited for.
-        check(vec![(at_once, END), (at_once, USED), (late, CORRECTED)], 30, 7, true),
-        check(vec![(at_once, BOTH), (late, CORRECTED)], 30, 7, true),
-        check(vec![(at_once, END), (at_once, "[DONE]"), (late, USED)], 30, 0, true),
+        check(vec![(at_once, END), (at_once, USED), (after_end, CORRECTED)], 30, 7, true),
+        check(vec![(at_once, BOTH), (after_end, CORRECTED)], 30, 7, true),
+        check(vec![(at_once, END), (at_once, "[DONE]"), (after_end, USED)], 30, 0, true),
     );
 }
 
@@ -284,7 +284,7 @@ async fn a_cancel_ends_the_request_at_once() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_is_named() {
+async fn an_unknown_server_is_named() {
     let mut endpoints = Endpoints::default();
     endpoints.insert(Endpoint::new("gone", Api::Ollama, "http://127.0.0.1:1"));
     endpoints.insert(Endpoint::new("typo", Api::Ollama, "not a url"));

@@ -148,7 +148,7 @@ async fn many_and_long_texts_go_in_bounded_requests() {
 }
 
 #[tokio::test]
-async fn figures_that_no_request_has_are_not_believed() {
+async fn implausible_usage_figures_are_ignored() {
     let most = Usage { input_tokens: MAX_TOKENS, ..Usage::default() };
     for (api, answer) in [
         (
@@ -179,7 +179,7 @@ async fn check(api: EmbeddingsApi, status: u16, answer: Value, expect: &str) {
 }
 
 #[tokio::test]
-async fn answers_that_cannot_be_used_say_why() {
+async fn unusable_answers_give_the_reason() {
     use EmbeddingsApi::{Ollama, OpenAi};
     let one = json!([1, 0]);
     check(OpenAi, 401, json!({"error": {"message": "bad key sk-hidden-7"}}), "bad key ***").await;
@@ -215,7 +215,7 @@ async fn missing_server_is_named_without_secrets() {
 }
 
 #[test]
-fn recordings_tell_models_by_their_path() {
+fn recordings_name_models_by_their_path() {
     let id = |url: &str| {
         HttpEmbedder::new(EmbeddingsApi::OpenAi, url, None, "m-1", Arc::new(RetryingSender::default())).id().to_owned()
     };

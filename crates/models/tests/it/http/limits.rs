@@ -128,7 +128,7 @@ async fn limits_and_first_bytes_precede_the_answer() {
 }
 
 #[tokio::test]
-async fn what_a_failure_says_of_another_try() {
+async fn retry_advice_is_read_from_failures() {
     use ModelErrorKind::*;
     let minute = json!([{"error": {"code": 429, "status": "RESOURCE_EXHAUSTED", "message": "quota",
         "details": [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "26s"}]}}]);
@@ -253,7 +253,7 @@ fn card_says_whether_a_model_answers() {
 }
 
 #[test]
-fn old_gemini_shape_is_in_words_beside_tools() {
+fn old_gemini_gets_the_shape_as_text() {
     let output = OutputFormat { name: "o".into(), schema: Some(json!({"type": "object"})) };
     let with_tools = ModelRequest { output: Some(output), ..crate::golden::conversation() };
     let without = ModelRequest { tools: Arc::default(), ..with_tools.clone() };

@@ -12,7 +12,7 @@ use super::{least, read};
 
 /// Runs number their calls anew, also where the model's API has no ids.
 #[test]
-fn calls_run_here_have_ids_of_their_answer() {
+fn local_calls_have_ids_from_their_answer() {
     let call = || RawToolCall { id: "call_0".into(), name: "look".into(), arguments: "{}".into() };
     let ended = |ok| ResponsePiece::Ended { id: "call_0".into(), ok, text: "done".into() };
     for (api, answer, list, expect) in [

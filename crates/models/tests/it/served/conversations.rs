@@ -76,7 +76,7 @@ fn responses_name_their_conversation() {
 
 /// A conversation that began at another server.
 #[test]
-fn what_other_servers_ran_is_passed_over() {
+fn items_of_other_servers_are_skipped() {
     let user = |text: &str| json!({"role": "user", "content": text});
     for kind in ["file_search_call", "computer_call", "computer_call_output", "tool_search_call", "compaction"] {
         let mut body = least(ServedApi::Responses);

@@ -7,7 +7,7 @@ use toolwright_models::served::{FIELDS, Handling, SHAPES, ServedApi, Shape, fiel
 use super::{least, read, with_call};
 
 #[test]
-fn least_requests_are_read() {
+fn minimal_requests_are_parsed() {
     for api in ServedApi::ALL {
         let read = read(api, &least(api)).unwrap();
         assert_eq!((read.model.as_str(), read.request.messages), ("m", vec![Message::user("hi")]), "{api}");
@@ -91,7 +91,7 @@ fn wrong_values_name_their_place() {
 }
 
 #[test]
-fn tables_of_shapes_are_whole() {
+fn shape_tables_are_complete() {
     let mut links: Vec<(ServedApi, &str)> = FIELDS.iter().map(|field| (field.api, field.inner)).collect();
     for name in ["new_conversation", "changed_conversation", "new_items"] {
         links.push((ServedApi::Responses, name));

@@ -26,9 +26,9 @@ async fn sent(api: ServedApi, fields: &Value, model: &str, overrides: &Value) ->
 
 /// Keeps the names of what is not sent.
 #[derive(Default)]
-struct Lost(Mutex<Vec<&'static str>>);
+struct LossRecorder(Mutex<Vec<&'static str>>);
 
-impl ModelEvents for Lost {
+impl ModelEvents for LossRecorder {
     fn on_event(&self, _event: ModelEvent) {}
 
     fn on_traffic(&self, traffic: RequestProgress) {
@@ -57,7 +57,7 @@ async fn sent_with_losses(
     endpoints.set_overrides("p", overrides);
     let served = read(api, &with(api, fields)).unwrap();
     let (client, model) = (HttpModelClient::new(endpoints), format!("p/{model}"));
-    let lost = Lost::default();
+    let lost = LossRecorder::default();
     client.complete(&model, &served.request, &lost, &Cancel::new()).await.unwrap();
     let mut lost = lost.0.into_inner().unwrap();
     lost.extend(losses(api, Some(api.api()), &served));
@@ -121,7 +121,7 @@ async fn thinking_of_clients_reaches_claude_as_asked() {
 }
 
 #[test]
-fn budgets_that_cannot_be_are_refused() {
+fn invalid_budgets_are_refused() {
     for (most, thinking, refused) in [
         (2000, json!({"type": "enabled", "budget_tokens": 10}), true),
         (2000, json!({"type": "enabled", "budget_tokens": 1023}), true),
@@ -135,7 +135,7 @@ fn budgets_that_cannot_be_are_refused() {
 }
 
 #[tokio::test]
-async fn what_a_model_is_not_sent_is_lost() {
+async fn unsent_settings_are_listed_as_losses() {
     let sampling = json!({"temperature": 0.5, "top_p": 0.5, "stop": ["x"], "seed": 1});
     let sampled = json!({"max_tokens": 8000, "temperature": 0.5, "top_p": 0.5, "top_k": 5});
     let with = |fields: &Value, key: &str, value: Value| {

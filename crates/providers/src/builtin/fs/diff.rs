@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use similar::{Algorithm, DiffTag, capture_diff_slices, diff_ratio, group_diff_ops};
 
 /// Unchanged lines around a change.
-const AROUND: usize = 3;
+const CONTEXT_LINES: usize = 3;
 /// The most characters of a line that are shown.
 const MAX_LINE: usize = 200;
 /// The most lines of a difference that are shown.
@@ -17,11 +17,11 @@ const MAX_BLOCKS: usize = 40;
 /// The most lines of a file, and bytes of each, that are compared with one line.
 const MAX_SCANNED: (usize, usize) = (4000, 400);
 /// The least similarity of a block that is shown, from 0 to 1.
-const LEAST_ALIKE: f32 = 0.5;
+const MIN_SIMILARITY: f32 = 0.5;
 
 /// Returns the unified difference of two contents of a file; empty if they are equal.
 pub(in crate::builtin::fs) fn unified(name: &str, old: &[u8], new: &[u8]) -> String {
-    let body = hunks(&lines(old), &lines(new), 1, AROUND);
+    let body = hunks(&lines(old), &lines(new), 1, CONTEXT_LINES);
     if body.is_empty() { body } else { format!("--- {name}\n+++ {name}\n{body}") }
 }
 
@@ -34,7 +34,7 @@ pub(super) fn nearest_block(bytes: &[u8], wanted: &str) -> Option<(usize, String
     for start in candidates(&file, &wanted) {
         let block = &file[start..(start + wanted.len()).min(file.len())];
         let score = similarity(block, &wanted);
-        if score >= LEAST_ALIKE && best.is_none_or(|(least, _)| score > least) {
+        if score >= MIN_SIMILARITY && best.is_none_or(|(least, _)| score > least) {
             best = Some((score, start));
         }
     }

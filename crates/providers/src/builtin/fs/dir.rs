@@ -259,7 +259,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     #[test]
-    fn a_walk_by_name_follows_no_link_either() {
+    fn a_folder_walk_follows_no_links() {
         let outer = tempfile::tempdir().expect("folder");
         let root = outer.path().join("root");
         std::fs::create_dir_all(root.join("a/b")).expect("folders");

@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_json_is_refused() {
+    fn invalid_json_is_refused() {
         for text in ["", "{a: 1}", "{'a': 1}", "[1 2]", "{\"a\": 0x1}", "{\"a\":"] {
             assert!(Document::parse(text).is_err(), "{text}");
         }

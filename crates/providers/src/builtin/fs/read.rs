@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_say_which_lines_they_are() {
+    fn ranges_name_their_lines() {
         check("a\nb\n", 1, 2000, "a\nb\n");
         check("a\r\nb", 1, 2, "a\r\nb");
         check("", 1, 10, "[the file is empty]");

@@ -33,7 +33,7 @@ const PREVIEW: usize = 1600;
 /// The least bytes of it under a small limit.
 const LEAST: usize = 120;
 /// Bytes reserved for the text around a preview, or around the ends of cut output.
-const AROUND: usize = 500;
+const FRAME_BYTES: usize = 500;
 
 /// The output of one command, in at most twice the limit of memory.
 pub(super) struct CommandOutput<'a> {
@@ -131,12 +131,12 @@ impl<'a> CommandOutput<'a> {
         let (text, note) = match self.stored.finish().await {
             FullOutput::Whole => (self.capture.into_text(), None),
             FullOutput::Stored(stored) => {
-                let room = max.saturating_sub(AROUND).clamp(max.min(LEAST), PREVIEW);
+                let room = max.saturating_sub(FRAME_BYTES).clamp(max.min(LEAST), PREVIEW);
                 (self.capture.into_head_and_tail(room, ""), Some(stored_note(&stored)))
             }
             FullOutput::Cut(why) => {
                 let why = format!(", since they could not be stored: {why}");
-                (self.capture.into_head_and_tail(max.saturating_sub(AROUND), &why), None)
+                (self.capture.into_head_and_tail(max.saturating_sub(FRAME_BYTES), &why), None)
             }
         };
         let output = if exit.success() {

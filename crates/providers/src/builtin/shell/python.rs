@@ -179,7 +179,7 @@ impl Interpreter {
 
 async fn probe(program: &Path, withheld_env: &[String], root: &Path) -> Option<Interpreter> {
     let command = SupervisedCommand::new(program).withhold(withheld_env).args(["-I", "-c", PROBE]).current_dir(root);
-    let mut child = command.spawn_aside().await.ok()?;
+    let mut child = command.spawn_blocking_thread().await.ok()?;
     let mut text = String::new();
     let answer = child.stdout.take()?;
     let read = tokio::time::timeout(PROBE_TIME, answer.take(PROBE_BYTES).read_to_string(&mut text)).await;

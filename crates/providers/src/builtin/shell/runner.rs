@@ -149,7 +149,7 @@ impl Runner {
             .stdin(if start.stdin.is_some() { Stdin::Piped } else { Stdin::Null })
             .output(Output::Merged)
             .sandbox(Sandbox { profile: self.profile, root, settings })
-            .spawn_aside()
+            .spawn_blocking_thread()
             .await
             .map_err(|error| failed(error.to_string()).with_source(error))?;
         if let (Some(pipe), Some(text)) = (child.stdin.take(), start.stdin) {
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_is_kept_whole() {
+    fn output_within_the_limit_is_kept_whole() {
         let check = |chunks: &[&[u8]], expect: &str| assert_eq!(collect(100, chunks).into_text(), expect);
         check(&[], "");
         check(&["ä".as_bytes().split_at(1).0, "ä".as_bytes().split_at(1).1], "ä");

@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_browser_hides_is_left_out() {
+    fn hidden_html_elements_are_left_out() {
         check("a<div hidden>b<h1>c</h1><div>d</div></div>e", "ae");
         check("a<span style='Display : none'>b</span>c<img hidden src=x>d", "acd");
         check("<ul><li hidden>b<ul><li>c<li>d</li></ul>e</li><li>f</ul>", "- f");
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn code_is_kept_as_it_is() {
+    fn code_is_kept_unchanged() {
         check(
             "<pre><code class='language-rust'>fn a() {\n    b\n}\n</code></pre>x",
             "```rust\nfn a() {\n    b\n}\n```\n\nx",
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn noise_cannot_swallow_the_page() {
+    fn large_noise_keeps_the_page() {
         check("<script>if (a < b) '<p>'</script><style>p{}</style><nav><ul><li>Home</nav><p>x<footer>f</footer>", "x");
         check("<nav><a href=/>Home</a><main>text</main>", "text");
         check("<title>T  t</title><p>x", "# T t\n\nx");
@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_pages_cost_what_their_size_costs() {
+    fn hostile_pages_take_linear_time() {
         let deep = "<div>".repeat(200_000) + "x";
         check(&deep, "x");
         // In a tree every paragraph would repeat every unclosed mark.

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn greedy_schemas_use_up_the_budget() {
+    fn large_schemas_use_up_the_budget() {
         let budget = Budget::new();
         assert_eq!(budget.take(MAX_PARTS - 2), Ok(()));
         assert_eq!((budget.take(1), budget.take(0)), (Ok(()), Ok(())));
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_back_has_taken_its_time() {
+    fn returned_budget_still_counts_as_steps() {
         let budget = Budget::new();
         for _ in 0..(MAX_DOCUMENT_STEPS / 400_000 - 1) {
             let mark = budget.mark();

@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_that_cannot_be_meant_are_errors() {
+    fn contradictory_bodies_are_errors() {
         for (body, content_type, field, fragment) in [
             (json!(r#"{"n": ${parameters.n}}"#), None, "body", "quote each placeholder"),
             (json!({"a": {"${parameters.n}": 1}}), None, "body.a.${parameters.n}", "cannot be a name"),

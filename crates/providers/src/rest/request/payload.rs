@@ -49,7 +49,7 @@ pub(crate) enum Kinds {
     /// A type of a range: the file's, else the body's own.
     Any(String),
     /// A type of a range, which the file must name.
-    Said(String),
+    Declared(String),
 }
 
 /// The parts of a multipart body.
@@ -327,8 +327,8 @@ impl Kinds {
     fn declared_type(&self, stated: Option<&str>) -> Result<Option<HeaderValue>, String> {
         let (range, stated) = match (self, stated) {
             (Self::Own, _) | (Self::Any(_), None) => return Ok(None),
-            (Self::Any(range) | Self::Said(range), Some(stated)) => (range, stated),
-            (Self::Said(range), None) => {
+            (Self::Any(range) | Self::Declared(range), Some(stated)) => (range, stated),
+            (Self::Declared(range), None) => {
                 return Err(format!("the body is `{range}`: say in `content_type` which of these it is"));
             }
         };
@@ -419,13 +419,13 @@ mod tests {
 
     /// Models fill optional members with empty strings.
     #[test]
-    fn empty_media_types_say_nothing() {
+    fn empty_media_types_are_ignored() {
         for empty in ["", " "] {
             let body = json!({"base64": "YWJj", "content_type": empty});
             let kinds = Kinds::Any("*/*".into());
             let sent = render(PayloadKind::Bytes(kinds), "x/y", body.clone());
             assert_eq!(sent, Ok(("x/y".to_owned(), "abc".to_owned())));
-            let reported = render(PayloadKind::Bytes(Kinds::Said("image/*".into())), "x/y", body.clone());
+            let reported = render(PayloadKind::Bytes(Kinds::Declared("image/*".into())), "x/y", body.clone());
             assert!(reported.expect_err("a range").contains("say in `content_type`"));
             let file = PartWriting { content: PartContent::File, ..PartWriting::default() };
             let parts = PartList::Named(vec![("f".into(), file)], PartWriting::default());

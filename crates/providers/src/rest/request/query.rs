@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn items_are_told_apart_or_refused() {
+    fn items_are_separable_or_refused() {
         let check = |value: Value, style: Style, reserved: Reserved, expect: Option<&str>| {
             let mut pairs = Vec::new();
             let written = append_pairs(&mut pairs, "c", &value, style, Some(style == Style::DeepObject), reserved);

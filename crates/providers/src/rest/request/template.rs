@@ -41,11 +41,11 @@ impl Parameter {
             ));
         }
         match presence(schema, &keys) {
-            Presence::Undeclared(key) => fail(format!(
+            ParameterPresence::Undeclared(key) => fail(format!(
                 "`${{{inside}}}` uses `{key}`, which the parameters' schema does not declare: add it under properties, or set additionalProperties"
             )),
             found => {
-                let required = found == Presence::Required;
+                let required = found == ParameterPresence::Required;
                 // The schema decides whether it may be null or empty, so leaving it out is intended.
                 Ok(Self { path: path.to_owned(), keys, required, needs_value: false })
             }
@@ -99,7 +99,7 @@ impl Parameter {
 }
 
 #[derive(Debug, PartialEq)]
-enum Presence<'a> {
+enum ParameterPresence<'a> {
     Required,
     Optional,
     Undeclared(&'a str),
@@ -107,7 +107,7 @@ enum Presence<'a> {
 
 /// Returns what a schema says about a path into its instance. Combined schemas are not searched: a path that is not
 /// stated counts as optional.
-fn presence<'a>(schema: &Value, keys: &'a [String]) -> Presence<'a> {
+fn presence<'a>(schema: &Value, keys: &'a [String]) -> ParameterPresence<'a> {
     const COMBINING: [&str; 8] =
         ["$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "patternProperties", "unevaluatedProperties"];
     let mut schema = schema;
@@ -124,14 +124,14 @@ fn presence<'a>(schema: &Value, keys: &'a [String]) -> Presence<'a> {
                     // The schema says nothing about the members of an array or of an untyped value.
                     || (schema.get("properties").is_none() && schema.get("additionalProperties").is_none() && !std::ptr::eq(key, &keys[0]));
                 return match (open, required) {
-                    (false, _) => Presence::Undeclared(key),
-                    (true, true) => Presence::Required,
-                    (true, false) => Presence::Optional,
+                    (false, _) => ParameterPresence::Undeclared(key),
+                    (true, true) => ParameterPresence::Required,
+                    (true, false) => ParameterPresence::Optional,
                 };
             }
         }
     }
-    if required { Presence::Required } else { Presence::Optional }
+    if required { ParameterPresence::Required } else { ParameterPresence::Optional }
 }
 
 /// A part of a template.
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn placeholders_that_cannot_be_meant_are_errors() {
+    fn unknown_placeholders_are_errors() {
         for (text, fragment) in [
             ("${FOO}", "`${FOO}` is not a placeholder"),
             ("${parameters.}", "malformed"),

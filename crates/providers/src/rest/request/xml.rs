@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_xml_is_refused_not_mended() {
+    fn invalid_xml_is_refused_not_repaired() {
         let mut deep = json!(1);
         for _ in 0..=MAX_DEPTH {
             deep = json!({"a": deep});

@@ -282,7 +282,7 @@ async fn many_edits_are_one_step() {
 }
 
 #[tokio::test]
-async fn modes_say_what_a_failure_leaves() {
+async fn modes_define_the_effect_of_failures() {
     let edits = json!([edit("a", "one", "1"), edit("a", "gone", "x"), edit("b", "one", "1"), edit("d", "x", "y")]);
     for (mode, expect) in [
         ("strict", ["one\ntwo\n", "one\r\n", "one"]),
@@ -344,7 +344,7 @@ fn at(root: &Path) -> Workspace {
 }
 
 #[tokio::test]
-async fn a_killed_edit_is_whole_or_undone() {
+async fn a_killed_edit_is_complete_or_undone() {
     let (mut interrupted, mut moved) = (0, 0);
     for round in 0..12 {
         let root = tempfile::tempdir().expect("folder");

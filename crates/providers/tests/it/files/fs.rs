@@ -55,7 +55,7 @@ async fn large_files_are_read_in_parts() {
 }
 
 #[tokio::test]
-async fn binary_files_are_refused_in_words() {
+async fn binary_files_are_refused_with_a_message() {
     let ws = Workspace::new();
     ws.put("bin", b"\x7fELF\0\0");
     ws.put("dir/x", "");
@@ -71,7 +71,7 @@ async fn binary_files_are_refused_in_words() {
 }
 
 /// Every way out of the workspace that we know of, as a path that exists.
-fn ways_out(ws: &Workspace) -> Vec<String> {
+fn escape_paths(ws: &Workspace) -> Vec<String> {
     let outside = ws.outer.path().join("secret");
     std::fs::write(&outside, "secret").expect("file");
     std::fs::create_dir(ws.outer.path().join("ws-other")).expect("folder");
@@ -95,9 +95,9 @@ fn ways_out(ws: &Workspace) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn no_path_leads_out_of_the_workspace() {
+async fn no_path_escapes_the_workspace() {
     let ws = Workspace::new();
-    for path in ways_out(&ws) {
+    for path in escape_paths(&ws) {
         let words = ["outside the workspace root", "--root", "defaults.path_guard"];
         ws.fails("fs:read", json!({"path": path}), ErrorKind::NotPermitted, &words).await;
         ws.fails("fs:write", json!({"path": path, "content": "x"}), ErrorKind::NotPermitted, &words).await;
@@ -117,7 +117,7 @@ async fn no_path_leads_out_of_the_workspace() {
 #[tokio::test]
 async fn new_files_are_judged_by_their_folder() {
     let ws = Workspace::new();
-    ways_out(&ws);
+    escape_paths(&ws);
     symlink(ws.outer.path().join("not-yet"), ws.path("dangling")).expect("link");
     for path in ["../new", "folder/new", "folder/a/b/new", "/proc/self/cwd/../../../../../../../../new"] {
         ws.fails("fs:write", json!({"path": path, "content": "x"}), ErrorKind::NotPermitted, &[]).await;
@@ -138,7 +138,7 @@ async fn new_files_are_judged_by_their_folder() {
 #[tokio::test]
 async fn the_guard_can_warn_or_be_off() {
     let ws = Workspace::with_guard(PathGuard::Warn);
-    for path in ways_out(&ws) {
+    for path in escape_paths(&ws) {
         let output = ws.call("fs:read", json!({"path": path})).await.expect("reads");
         assert!(output.extras["path_guard"].as_str().expect("text").contains("outside"), "{path}");
         assert_eq!(ws.scope("fs:read", &json!({"path": path})), CallScope::Anywhere);
@@ -147,7 +147,7 @@ async fn the_guard_can_warn_or_be_off() {
     assert!(!output.extras.contains_key("path_guard"));
 
     let ws = Workspace::with_guard(PathGuard::Off);
-    for path in ways_out(&ws) {
+    for path in escape_paths(&ws) {
         assert_eq!(ws.ok("fs:read", json!({"path": path})).await, "secret");
     }
 }
@@ -173,7 +173,7 @@ async fn files_must_be_read_before_changes() {
 }
 
 #[tokio::test]
-async fn a_hash_stands_for_having_read() {
+async fn a_matching_hash_replaces_reading_the_file() {
     let mut ws = Workspace::new();
     ws.services().files = std::sync::Arc::new(NoFileState);
     ws.put("a.txt", "one\n");
@@ -315,7 +315,7 @@ async fn tree_lists_folders() {
 }
 
 #[tokio::test]
-async fn searches_say_how_far_they_came() {
+async fn searches_report_how_much_they_covered() {
     let mut ws = Workspace::new();
     (0..40).for_each(|n| ws.put(&format!("d{}/f{n:02}", n / 10), "x\n"));
     let whole = json!(true);

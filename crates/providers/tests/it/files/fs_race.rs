@@ -74,7 +74,7 @@ fn files(folder: &Path) -> Vec<(PathBuf, String)> {
 }
 
 #[tokio::test]
-async fn a_swapped_folder_leads_no_write_outside() {
+async fn a_swapped_folder_redirects_no_write() {
     let (ws, outside) = world();
     let before = files(&outside);
     let swapping = Swapping::start(ws.path("a"), &outside);
@@ -97,7 +97,7 @@ async fn a_swapped_folder_leads_no_write_outside() {
 }
 
 #[tokio::test]
-async fn a_swapped_folder_shows_nothing_of_the_outside() {
+async fn a_swapped_folder_redirects_no_read() {
     let (ws, outside) = world();
     let swapping = Swapping::start(ws.path("a"), &outside);
     for _ in 0..ROUNDS {

@@ -45,7 +45,7 @@ async fn files_that_start_commands_are_guarded() {
 }
 
 #[test]
-fn a_link_hides_nothing() {
+fn links_to_protected_files_stay_protected() {
     let ws = Workspace::new();
     ws.put(".git/config", "");
     ws.put("dotfiles/vscode/tasks.json", "");

@@ -258,9 +258,9 @@ fn components_of_files_name_their_root() {
     {
         let operation = json!({"operationId": "op", "requestBody": {"content": of_xml(json!({"$ref": reference}))}});
         let origin = Origin::File(folder.path().join("api.json"));
-        let spec = OpenApiConfig::new("api", origin.clone());
+        let config = OpenApiConfig::new("api", origin.clone());
         let text = document(json!({"/": {"post": operation}}), json!({})).to_string();
-        let imported = import(&spec, &text, origin).expect("a document");
+        let imported = import(&config, &text, origin).expect("a document");
         let reason = imported.refused.first().map_or("imported", |refused| &refused.reason);
         assert!(reason.contains(says), "{reference}: {reason}");
     }
@@ -367,7 +367,7 @@ fn copied(imported: &toolwright_providers::openapi::Import) -> usize {
 }
 
 #[test]
-fn what_many_operations_share_is_copied_within_bounds() {
+fn shared_schemas_are_copied_within_bounds() {
     let wide = || {
         let properties: serde_json::Map<String, Value> =
             (0..4000).map(|at| (format!("p{at}"), json!({"type": "string"}))).collect();

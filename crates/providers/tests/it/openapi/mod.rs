@@ -31,7 +31,7 @@ fn folder_of(files: &[(&str, &str)]) -> tempfile::TempDir {
     folder
 }
 
-fn file_spec(path: &Path) -> OpenApiConfig {
+fn file_config(path: &Path) -> OpenApiConfig {
     let address = AddressPolicy { allow_private: false, allowed_hosts: vec!["127.0.0.1".into()] };
     OpenApiConfig { address, ..OpenApiConfig::new("api", Origin::File(path.to_owned())) }
 }
@@ -47,10 +47,10 @@ pub(crate) fn document(paths: Value, more: Value) -> Value {
 }
 
 pub(crate) fn import_of(document: &Value, change: impl FnOnce(&mut OpenApiConfig)) -> Import {
-    let mut spec = OpenApiConfig::new("api", Origin::File("api.json".into()));
-    change(&mut spec);
-    let origin = spec.document.clone();
-    import(&spec, &document.to_string(), origin).expect("a document")
+    let mut config = OpenApiConfig::new("api", Origin::File("api.json".into()));
+    change(&mut config);
+    let origin = config.document.clone();
+    import(&config, &document.to_string(), origin).expect("a document")
 }
 
 fn schema(tool: &toolwright_providers::openapi::Imported) -> &Value {
@@ -58,8 +58,8 @@ fn schema(tool: &toolwright_providers::openapi::Imported) -> &Value {
 }
 
 #[expect(clippy::disallowed_methods, reason = "this is the provider's own test; there is no executor in this crate")]
-async fn call(spec: OpenApiConfig, name: &str, arguments: Value) -> Result<ToolOutput, ToolError> {
-    let provider = OpenApiProvider::new(spec, options(&Names::new(&[])));
+async fn call(config: OpenApiConfig, name: &str, arguments: Value) -> Result<ToolOutput, ToolError> {
+    let provider = OpenApiProvider::new(config, options(&Names::new(&[])));
     let tools = provider.list().await.expect("listed");
     let tool: &RegisteredTool = tools.iter().find(|tool| tool.raw_name() == name).expect("tool");
     let id: &ToolId = &tool.definition().id;
@@ -79,9 +79,9 @@ pub(crate) async fn sent(
     let folder = tempfile::tempdir().expect("folder");
     let path = folder.path().join("api.json");
     std::fs::write(&path, document(paths, more).to_string()).expect("file");
-    let mut spec = file_spec(&path);
-    spec.base_url = Some(server.url("/base"));
-    change(&mut spec);
-    call(spec, "op", arguments).await.expect("called");
+    let mut config = file_config(&path);
+    config.base_url = Some(server.url("/base"));
+    change(&mut config);
+    call(config, "op", arguments).await.expect("called");
     server.only()
 }

@@ -20,11 +20,11 @@ async fn called(document: &Value, group_by: GroupBy) -> Vec<(String, String)> {
     let folder = tempfile::tempdir().expect("folder");
     let path = folder.path().join("api.json");
     std::fs::write(&path, document.to_string()).expect("file");
-    let mut spec = OpenApiConfig::new("api", Origin::File(path));
-    spec.address = AddressPolicy { allow_private: false, allowed_hosts: vec!["127.0.0.1".into()] };
-    spec.base_url = Some(server.url(""));
-    spec.group_by = group_by;
-    let provider = OpenApiProvider::new(spec, options(&Names::new(&[])));
+    let mut config = OpenApiConfig::new("api", Origin::File(path));
+    config.address = AddressPolicy { allow_private: false, allowed_hosts: vec!["127.0.0.1".into()] };
+    config.base_url = Some(server.url(""));
+    config.group_by = group_by;
+    let provider = OpenApiProvider::new(config, options(&Names::new(&[])));
     let tools = provider.list().await.expect("listed");
     let names: HashSet<&str> = tools.iter().map(|tool| tool.raw_name()).collect();
     let ids: HashSet<&str> = tools.iter().map(|tool| tool.definition().id.as_str()).collect();

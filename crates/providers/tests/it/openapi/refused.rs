@@ -5,7 +5,7 @@ use toolwright_core::Provider as _;
 use toolwright_providers::openapi::{Auth, OpenApiConfig, OpenApiError, OpenApiProvider, Origin, import};
 use url::Url;
 
-use super::{document, file_spec, folder_of, import_of, schema};
+use super::{document, file_config, folder_of, import_of, schema};
 use crate::wire::{Names, Reply, Server, options};
 
 #[test]
@@ -32,8 +32,8 @@ fn unsendable_operations_are_refused_with_reasons() {
     check(json!({"servers": [{"url": "/v2"}]}), "set base_url");
     check(json!({"servers": [{"url": "https://{h}/", "variables": {"h": {}}}]}), "server_variables.h");
     check(json!({"servers": [{"url": "https://u:p@h/"}]}), "set auth");
-    let spec = OpenApiConfig::new("api", Origin::File("x".into()));
-    let broken = |text: &str| import(&spec, text, Origin::File("x".into())).expect_err(text);
+    let config = OpenApiConfig::new("api", Origin::File("x".into()));
+    let broken = |text: &str| import(&config, text, Origin::File("x".into())).expect_err(text);
     assert!(matches!(broken("{]"), OpenApiError::Syntax(_)));
     assert!(matches!(broken("a: 1"), OpenApiError::NotOpenApi));
     assert!(matches!(broken("openapi: 4.0.0"), OpenApiError::Version(_)));
@@ -61,7 +61,7 @@ fn files_are_read_below_the_document_only() {
         ("api/api.yaml", &text),
     ]);
     let path = folder.path().join("api/api.yaml");
-    let imported = import(&file_spec(&path), &text, Origin::File(path.clone())).expect("a document");
+    let imported = import(&file_config(&path), &text, Origin::File(path.clone())).expect("a document");
     assert_eq!(
         schema(&imported.tools[0])["$defs"]["Body"],
         json!({"type": "object", "properties": {"two": {"type": "integer"}, "me": {"$ref": "#/$defs/Body"}}})
@@ -71,10 +71,10 @@ fn files_are_read_below_the_document_only() {
     // A link only points to it: its folder is where it lies.
     let link = folder.path().join("link.yaml");
     std::os::unix::fs::symlink(&path, &link).expect("a link");
-    let linked = import(&file_spec(&link), &text, Origin::File(link.clone())).expect("a document");
+    let linked = import(&file_config(&link), &text, Origin::File(link.clone())).expect("a document");
     assert!(linked.tools.len() == 1 && linked.refused[0].reason.contains("outside"), "{:?}", linked.refused);
     let remote = Origin::Url(Url::parse("https://x.example/api.yaml").expect("url"));
-    let imported = import(&file_spec(&path), &text, remote).expect("a document");
+    let imported = import(&file_config(&path), &text, remote).expect("a document");
     assert!(imported.tools.is_empty() && imported.refused[0].reason.contains("from the network"));
 }
 
@@ -85,9 +85,9 @@ fn credentials_follow_the_document_to_https() {
             "components": {"securitySchemes": {"k": {"type": "http", "scheme": "bearer"}}}});
         let text = document(json!({"/p": {"get": {"operationId": "op"}}}), security).to_string();
         let url = |text: &str| Origin::Url(Url::parse(text).expect("url"));
-        let mut spec = OpenApiConfig::new("api", url(named));
-        spec.auth.insert("k".into(), Auth::Token("s3cret".into()));
-        let imported = import(&spec, &text, url(found)).expect("a document");
+        let mut config = OpenApiConfig::new("api", url(named));
+        config.auth.insert("k".into(), Auth::Token("s3cret".into()));
+        let imported = import(&config, &text, url(found)).expect("a document");
         let got = imported.refused.first().map_or(Ok(()), |refused| Err(refused.reason.as_str()));
         match expect {
             Ok(()) => assert_eq!(got, Ok(()), "{named} {found} {server}"),
@@ -119,18 +119,18 @@ async fn document_fetches_obey_policy_without_credentials() {
     );
     let server = Server::start(move |_| Reply::ok("application/json", text.to_string())).await;
     let url = Url::parse(&server.url("/api.json")).expect("url");
-    let mut spec = OpenApiConfig::new("api", Origin::Url(url));
-    let provider = |spec: &OpenApiConfig| OpenApiProvider::new(spec.clone(), options(&Names::new(&[])));
-    let refused = provider(&spec).list().await.expect_err("refused");
+    let mut config = OpenApiConfig::new("api", Origin::Url(url));
+    let provider = |config: &OpenApiConfig| OpenApiProvider::new(config.clone(), options(&Names::new(&[])));
+    let refused = provider(&config).list().await.expect_err("refused");
     assert!(refused.message.contains("127.0.0.1") && refused.message.contains("refused"), "{refused}");
     assert!(server.received().is_empty());
-    spec.address.allowed_hosts = vec!["127.0.0.1".into()];
-    assert_eq!(provider(&spec).list().await.expect("listed").len(), 1);
+    config.address.allowed_hosts = vec!["127.0.0.1".into()];
+    assert_eq!(provider(&config).list().await.expect("listed").len(), 1);
     // Its server is another host than its own.
-    spec.auth.insert("k".into(), Auth::Token("s3cret".into()));
-    let withheld = provider(&spec);
+    config.auth.insert("k".into(), Auth::Token("s3cret".into()));
+    let withheld = provider(&config);
     assert!(withheld.list().await.expect("listed").is_empty());
     assert!(withheld.withheld()[0].why.contains("set base_url"), "{:?}", withheld.withheld());
-    spec.base_url = Some("https://api.example".into());
-    assert_eq!(provider(&spec).list().await.expect("listed").len(), 1);
+    config.base_url = Some("https://api.example".into());
+    assert_eq!(provider(&config).list().await.expect("listed").len(), 1);
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{document, import_of, schema};
 
 #[test]
-fn a_discriminator_says_which_values_are_whose() {
+fn a_discriminator_selects_the_alternative() {
     let kind = |more: Value| json!({"type": "object", "properties": {"kind": more}});
     let text = json!({"type": "string"});
     let schemas = json!({"Cat": kind(text.clone()), "Dog": {"allOf": [kind(text)]},

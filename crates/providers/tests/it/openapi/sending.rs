@@ -5,7 +5,7 @@ use toolwright_core::ErrorKind;
 use toolwright_core::content::joined_text;
 use toolwright_providers::openapi::{Auth, OpenApiConfig, Operation, import};
 
-use super::{call, document, file_spec, import_of, schema, sent};
+use super::{call, document, file_config, import_of, schema, sent};
 use crate::wire::{Reply, Server};
 
 #[tokio::test]
@@ -103,10 +103,10 @@ async fn credentials_are_not_model_arguments() {
     ]);
     let paths = json!({"/": {"get": {"operationId": "op", "security": security, "parameters": parameters}}});
     let more = json!({"components": {"securitySchemes": schemes}});
-    let auth = |spec: &mut OpenApiConfig| {
+    let auth = |config: &mut OpenApiConfig| {
         let token = |token: &str| Auth::Token(token.to_owned());
         let basic = Auth::Basic { username: "u".into(), password: "p".into() };
-        spec.auth = [("key", token("k&1")), ("cookie", token("s1")), ("header", token("h1")), ("basic", basic)]
+        config.auth = [("key", token("k&1")), ("cookie", token("s1")), ("header", token("h1")), ("basic", basic)]
             .map(|(name, auth)| (name.to_owned(), auth))
             .into();
     };
@@ -116,9 +116,9 @@ async fn credentials_are_not_model_arguments() {
     twice["security"] = json!([{"basic": [], "bearer": []}]);
     let next = json!([{"basic": [], "bearer": []}, {"key": []}]);
     let operations = json!({"/": {"get": {}}, "/c": {"get": {"security": next, "parameters": [{"name": "api_key", "in": "query"}]}}});
-    let both = import_of(&document(operations, twice), |spec| {
-        auth(spec);
-        spec.auth.insert("bearer".into(), Auth::Token("t".into()));
+    let both = import_of(&document(operations, twice), |config| {
+        auth(config);
+        config.auth.insert("bearer".into(), Auth::Token("t".into()));
     });
     assert!(both.refused.len() == 1 && both.refused[0].reason.contains("two fill the header"), "{both:?}");
     assert_eq!(schema(&both.tools[0])["properties"], json!({}), "the next alternative lets it in");
@@ -146,8 +146,8 @@ async fn arguments_do_not_replace_credentials() {
         |security: Value| json!({"/": {"get": {"operationId": "op", "security": security, "parameters": parameters}}});
     let more = json!({"components": {"securitySchemes": schemes}});
     let all = json!([{"key": [], "cookie": []}]);
-    let auth = |spec: &mut OpenApiConfig| {
-        spec.auth = ["key", "cookie"].map(|name| (name.to_owned(), Auth::Token("s".to_owned()))).into();
+    let auth = |config: &mut OpenApiConfig| {
+        config.auth = ["key", "cookie"].map(|name| (name.to_owned(), Auth::Token("s".to_owned()))).into();
     };
     let folder = tempfile::tempdir().expect("folder");
     let path = folder.path().join("api.json");
@@ -157,10 +157,10 @@ async fn arguments_do_not_replace_credentials() {
         ("sid", json!({"c": {"sid": "mine"}})),
         ("d", json!({"c": {"d": "mine"}, "d": "own"})),
     ] {
-        let mut spec = file_spec(&path);
-        spec.base_url = Some("http://127.0.0.1:1".into());
-        auth(&mut spec);
-        let error = call(spec, "op", arguments).await.expect_err(taken);
+        let mut config = file_config(&path);
+        config.base_url = Some("http://127.0.0.1:1".into());
+        auth(&mut config);
+        let error = call(config, "op", arguments).await.expect_err(taken);
         assert!(error.kind() == ErrorKind::InvalidParameters && error.message().contains(taken), "{error}");
     }
     let arguments = json!({"f": {"f": 1}, "c": {"x": "y"}, "d": "own", "Cookie": "sid=mine"});
@@ -191,12 +191,12 @@ async fn tokens_are_refetched_when_refused() {
     let folder = tempfile::tempdir().expect("folder");
     let path = folder.path().join("api.json");
     std::fs::write(&path, document(paths, more).to_string()).expect("file");
-    let mut spec = file_spec(&path);
-    spec.base_url = Some(server.url(""));
+    let mut config = file_config(&path);
+    config.base_url = Some(server.url(""));
     let client =
         Auth::ClientCredentials { client_id: "me:1".into(), client_secret: "s&".into(), token_url: None, scopes: None };
-    spec.auth.insert("o".into(), client);
-    let output = call(spec, "op", json!({})).await.expect("called");
+    config.auth.insert("o".into(), client);
+    let output = call(config, "op", json!({})).await.expect("called");
     assert_eq!(joined_text(&output.content), "in");
     let received = server.received();
     assert_eq!(received.len(), 4, "a token, a refusal, a fresh token, an answer");
@@ -218,22 +218,22 @@ async fn responses_keep_sound_schemas() {
         "/part": {"get": {"operationId": "part", "responses": {"200": answer(object)}}},
     });
     std::fs::write(&path, document(paths, json!({})).to_string()).expect("file");
-    let mut spec = file_spec(&path);
-    spec.base_url = Some(server.url(""));
-    spec.output_schemas = true;
+    let mut config = file_config(&path);
+    config.base_url = Some(server.url(""));
+    config.output_schemas = true;
     let part = |select: &str| Operation { select: Some(select.to_owned()), ..Operation::default() };
-    spec.operations = [("part", part("/items/*/n")), ("list", part("/none"))].map(|(k, v)| (k.to_owned(), v)).into();
+    config.operations = [("part", part("/items/*/n")), ("list", part("/none"))].map(|(k, v)| (k.to_owned(), v)).into();
     let text = std::fs::read_to_string(&path).expect("text");
-    let imported = import(&spec, &text, spec.document.clone()).expect("a document");
+    let imported = import(&config, &text, config.document.clone()).expect("a document");
     let schemas: Vec<_> = imported.tools.iter().map(|tool| tool.definition.output_schema.is_some()).collect();
     assert_eq!(schemas, [true, false, false, false]);
     let kept = imported.tools[0].definition.output_schema.as_ref().expect("schema");
     assert_eq!(kept["properties"], json!({"items": {"type": "array"}}));
-    let one = call(spec.clone(), "one", json!({})).await.expect("called");
+    let one = call(config.clone(), "one", json!({})).await.expect("called");
     assert_eq!(one.structured, Some(json!({"items": [{"n": 1}, {"n": 2}]})));
-    let part = call(spec.clone(), "part", json!({})).await.expect("called");
+    let part = call(config.clone(), "part", json!({})).await.expect("called");
     assert_eq!((joined_text(&part.content).as_str(), part.structured), ("[1,2]", None));
-    let whole = call(spec, "list", json!({})).await.expect("called");
+    let whole = call(config, "list", json!({})).await.expect("called");
     assert!(joined_text(&whole.content).contains("the response has no /none, so this is all of it"));
 }
 
@@ -244,7 +244,7 @@ async fn missing_arguments_are_reported_before_sending() {
     let paths = json!({"/{id}": {"get": {"operationId": "op"}}});
     std::fs::write(&path, document(paths, json!({})).to_string()).expect("file");
     for arguments in [json!({}), json!({"id": ""}), json!({"id": ".."})] {
-        let error = call(file_spec(&path), "op", arguments).await.expect_err("refused");
+        let error = call(file_config(&path), "op", arguments).await.expect_err("refused");
         assert_eq!(error.kind(), ErrorKind::InvalidParameters);
     }
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use toolwright_providers::openapi::{Filter, OpenApiConfig, Origin, RefusedOperation, import, server_addresses};
 
-use super::{call, file_spec, folder_of, import_of, schema};
+use super::{call, file_config, folder_of, import_of, schema};
 use crate::wire::{Reply, Server};
 
 /// The document with one path.
@@ -69,7 +69,7 @@ async fn calls_of_swagger_go_to_its_base_path() {
     document["host"] = server.url("").trim_start_matches("http://").into();
     document["schemes"] = json!(["http"]);
     std::fs::write(&path, document.to_string()).expect("file");
-    call(file_spec(&path), "op", json!({"ids": ["a", "b"]})).await.expect("called");
+    call(file_config(&path), "op", json!({"ids": ["a", "b"]})).await.expect("called");
     assert_eq!(server.only().line, "GET /v2/pets?ids=a,b HTTP/1.1");
     let (_, servers) = server_addresses(&path, 9).expect("read");
     assert_eq!(servers, [server.url("/v2")]);
@@ -91,12 +91,12 @@ async fn lists_in_forms_of_swagger_are_joined() {
     document["schemes"] = json!(["http"]);
     let folder = folder_of(&[("api.json", &document.to_string())]);
     let arguments = json!({"body": {"a": ["1", "2"], "b": ["3", "4"]}});
-    call(file_spec(&folder.path().join("api.json")), "op", arguments).await.expect("called");
+    call(file_config(&folder.path().join("api.json")), "op", arguments).await.expect("called");
     assert_eq!(server.only().body, "a=1,2&b=3&b=4");
 }
 
 #[test]
-fn what_operations_of_swagger_repeat_is_bounded() {
+fn repeated_swagger_schemas_are_bounded() {
     let large: Value = (0..20_000).map(|n| json!({"type": "string", "title": n.to_string()})).collect();
     let body = json!({"name": "b", "in": "body", "schema": {"type": "object", "x-large": large}});
     let kinds: Vec<String> = (0..99).map(|n| format!("application/x{n}+json")).collect();
@@ -119,7 +119,7 @@ fn operations_may_stand_in_files_of_their_own() {
         ("api.yaml", text),
     ]);
     let path = folder.path().join("api.yaml");
-    let imported = import(&file_spec(&path), text, Origin::File(path.clone())).expect("a document");
+    let imported = import(&file_config(&path), text, Origin::File(path.clone())).expect("a document");
     let [tool] = &imported.tools[..] else { panic!("{:?}", imported.refused) };
     assert_eq!((tool.raw_name.as_str(), &*tool.definition.description), ("list", "Lists pets"));
     assert_eq!(schema(tool)["properties"], json!({"limit": {"type": "integer"}}));
@@ -134,8 +134,9 @@ fn operations_may_stand_in_files_of_their_own() {
     }
     assert!(imported.refused.iter().all(|refused| refused.is_unreadable), "{:?}", imported.refused);
     // What a setting leaves out is not what could not be read.
-    let spec = OpenApiConfig { filter: Filter { tags: vec!["none".into()], ..Filter::default() }, ..file_spec(&path) };
-    let filtered = import(&spec, text, Origin::File(path.clone())).expect("a document").refused;
+    let config =
+        OpenApiConfig { filter: Filter { tags: vec!["none".into()], ..Filter::default() }, ..file_config(&path) };
+    let filtered = import(&config, text, Origin::File(path.clone())).expect("a document").refused;
     let is_readable = |refused: &&RefusedOperation| !refused.is_unreadable;
     assert_eq!(filtered.iter().filter(is_readable).map(|refused| &*refused.operation).collect::<Vec<_>>(), ["list"]);
 }
@@ -213,7 +214,7 @@ const CLUSTER: &str = r##"{
 #[test]
 fn cluster_documents_keep_parameters_and_descriptions() {
     let document: Value = serde_json::from_str(CLUSTER).expect("json");
-    let imported = import_of(&document, |spec| spec.base_url = Some("https://cluster.example".into()));
+    let imported = import_of(&document, |config| config.base_url = Some("https://cluster.example".into()));
     assert!(imported.refused.is_empty(), "{:?}", imported.refused);
     let check = |name: &str, description: &str, arguments: &[(&str, &str)], words: &[&str]| {
         let tool = imported.tools.iter().find(|tool| tool.raw_name == name).expect(name);
@@ -288,7 +289,7 @@ fn split_documents_keep_parameters_and_descriptions() {
         ("api.yaml", text),
     ]);
     let path = folder.path().join("api.yaml");
-    let imported = import(&file_spec(&path), text, Origin::File(path.clone())).expect("a document");
+    let imported = import(&file_config(&path), text, Origin::File(path.clone())).expect("a document");
     let [get, post] = &imported.tools[..] else { panic!("{:?}", imported.refused) };
     assert_eq!(get.definition.description, "Read a Droplet\n\nBy its id.");
     let id = json!({"type": "integer", "minimum": 1, "description": "Its number"});

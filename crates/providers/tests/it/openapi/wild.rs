@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use toolwright_core::ErrorKind;
 use toolwright_providers::openapi::{Auth, Import, OpenApiConfig, Origin, import};
 
-use crate::openapi::{call, document, file_spec, import_of, schema, sent};
+use crate::openapi::{call, document, file_config, import_of, schema, sent};
 use crate::wire::Received;
 
 const NEWER: &str = "3.1.0";
@@ -28,7 +28,7 @@ async fn not_sent(paths: Value, more: Value, arguments: Value) -> String {
     let folder = tempfile::tempdir().expect("folder");
     let path = folder.path().join("api.json");
     std::fs::write(&path, document(paths, more).to_string()).expect("file");
-    let error = call(file_spec(&path), "op", arguments).await.expect_err("refused");
+    let error = call(file_config(&path), "op", arguments).await.expect_err("refused");
     assert_eq!(error.kind(), ErrorKind::InvalidParameters);
     error.to_string()
 }
@@ -101,7 +101,7 @@ fn a_document_may_be_split_into_many_files() {
     let text = format!("openapi: 3.1.0\nservers: [{{url: 'https://x.example'}}]\npaths:\n{paths}");
     let path = folder.path().join("api.yaml");
     std::fs::write(&path, &text).expect("file");
-    let imported = import(&file_spec(&path), &text, Origin::File(path.clone())).expect("a document");
+    let imported = import(&file_config(&path), &text, Origin::File(path.clone())).expect("a document");
     assert_eq!((imported.tools.len(), refused(&imported)), (1_500, vec![]));
     assert_eq!(schema(&imported.tools[1_499])["properties"]["limit"], json!({"type": "integer"}));
 }
@@ -228,7 +228,7 @@ async fn media_ranges_take_the_files_type() {
 
 /// Twilio's filters.
 #[tokio::test]
-async fn parameters_with_illegal_characters_say_their_name() {
+async fn parameters_with_illegal_characters_describe_their_name() {
     let parameter = |name: &str| json!({"name": name, "in": "query", "description": "Filter.", "schema": {}});
     let names = ["StartTime", "StartTime<", "StartTime>"];
     for order in [[0, 1, 2], [2, 1, 0]] {
@@ -345,7 +345,7 @@ fn schemas_in_other_files_are_found() {
     );
     let path = folder.path().join("api.yaml");
     std::fs::write(&path, &text).expect("file");
-    let imported = import(&file_spec(&path), &text, Origin::File(path.clone())).expect("a document");
+    let imported = import(&file_config(&path), &text, Origin::File(path.clone())).expect("a document");
     assert_eq!((imported.tools.len(), refused(&imported)), (3, vec![]));
     for (tool, expect) in imported.tools.iter().zip(["integer", "integer", "string"]) {
         assert!(schema(tool).to_string().contains(&format!("\"type\":\"{expect}\"")), "{}", schema(tool));
@@ -407,8 +407,8 @@ async fn credentials_in_path_queries_are_no_arguments() {
             let paths = json!({path: {"get": {"operationId": "op", "parameters": parameters}}});
             let more = json!({"security": [{"s": []}],
                 "components": {"securitySchemes": {"s": {"type": "apiKey", "in": "query", "name": "k"}}}});
-            let auth = |spec: &mut OpenApiConfig| {
-                spec.auth.insert("s".into(), Auth::Token("t0ken".into()));
+            let auth = |config: &mut OpenApiConfig| {
+                config.auth.insert("s".into(), Auth::Token("t0ken".into()));
             };
             let imported = import_of(&document(paths.clone(), more.clone()), auth);
             assert_eq!(schema(&imported.tools[0])["properties"], json!({}), "{path}");
@@ -500,7 +500,7 @@ fn unreadable_files_are_tried_once() {
     let path = folder.path().join("api.yaml");
     std::fs::write(&path, &text).expect("file");
     let started = std::time::Instant::now();
-    let imported = import(&file_spec(&path), &text, Origin::File(path.clone())).expect("a document");
+    let imported = import(&file_config(&path), &text, Origin::File(path.clone())).expect("a document");
     assert_eq!((imported.tools.len(), imported.refused.len()), (0, 300));
     let first = refused(&imported)[0];
     assert!(first.contains("not JSON"), "{first}");

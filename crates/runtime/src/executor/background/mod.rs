@@ -384,7 +384,7 @@ fn new_id(name: &str) -> String {
 }
 
 /// Key of the notice inside a tool's own structured result.
-const BESIDE: &str = "toolwright";
+const NOTICE_KEY: &str = "toolwright";
 
 /// Returns the result of a call that continues as a job.
 pub(super) fn started(id: &str, definition: &ToolDefinition, state: JobState, follows: JobFollower) -> ToolOutput {
@@ -445,7 +445,7 @@ fn step_output(job: &JobRecord, definition: &ToolDefinition, follows: JobFollowe
         let note = notice.attach_to(job.note());
         match &mut output.structured {
             _ if definition.output_schema.is_some() => {}
-            Some(Value::Object(own)) => drop(own.insert(BESIDE.into(), note.clone())),
+            Some(Value::Object(own)) => drop(own.insert(NOTICE_KEY.into(), note.clone())),
             Some(_) => {}
             none => *none = Some(note.clone()),
         }

@@ -32,11 +32,11 @@ const BATCH: usize = 256;
 /// The most pages that one search reads. Later jobs wait until earlier ones are gone.
 const PAGES: usize = 64;
 /// The number of own jobs above which this process takes no more.
-const ENOUGH: usize = 1024;
+const MAX_OWN_JOBS: usize = 1024;
 /// The most dispatches of a job: one that always kills its process must not be retried forever.
 const MAX_ATTEMPTS: u32 = 100;
 /// The reason why a job whose run is unknown does not continue.
-const NO_ACCOUNT: &str = "its process died, and it was not run again: the run that it is charged to is not known any more, so its \
+const RUN_UNKNOWN: &str = "its process died, and it was not run again: the run that it is charged to is not known any more, so its \
     limits cannot be kept. Start it again if it is still needed";
 /// The reason of an approval question if the job has not stored it.
 const UNKNOWN_REASON: &str = "it waited for approval when the process that had it ended";
@@ -99,7 +99,7 @@ impl Executor {
     async fn recover(self: &Arc<Self>, jobs: &Arc<JobManager>, options: &RecoveryOptions) -> Result<usize, StoreError> {
         let lost = jobs.settle().await?;
         // A process that is ending takes no jobs: those that it has just released are for others.
-        if jobs.is_closed() || self.in_flight.is_open().is_err() || jobs.count() >= ENOUGH {
+        if jobs.is_closed() || self.in_flight.is_open().is_err() || jobs.count() >= MAX_OWN_JOBS {
             return Ok(lost);
         }
         let (wanted, others) = startable(jobs, options, &self.driven.sessions(), &options.catalogue.snapshot()).await?;
@@ -219,7 +219,7 @@ impl Executor {
         };
         let (tree, now_ms) = (Arc::clone(jobs.store()) as _, self.options.services.clock.wall_ms());
         let narrowed = terms.narrow(run, tree, self.models.prices(), now_ms).await?;
-        Ok(narrowed.ok_or_else(|| ToolError::new(ErrorKind::LimitExceeded, NO_ACCOUNT)))
+        Ok(narrowed.ok_or_else(|| ToolError::new(ErrorKind::LimitExceeded, RUN_UNKNOWN)))
     }
 
     /// Decides whether a taken job may run. Current policy denials apply. A job that was waiting for a person still

@@ -335,7 +335,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_verdict_is_one() {
+    fn only_a_complete_verdict_counts() {
         let answer = |text: &str| read(&ModelResponse { text: text.into(), ..ModelResponse::default() });
         for (text, expect) in [
             (r#"{"verdict": "allow", "reason": "reads", "arguments": null}"#, Ok(GuardVerdict::Allow)),

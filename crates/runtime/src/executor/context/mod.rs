@@ -19,6 +19,6 @@ pub use self::nested::{InnerTaint, NestedCallLimits, NestedContext};
 pub use self::options::{CallDefaults, ExecutorOptions, LlmOptions, ModelRecommender, RepairOptions};
 pub(super) use self::progress::{CallProgress, Progress};
 pub use self::run_context::{
-    CallerNames, HandoffOptions, HandoffSource, PartialsFor, PromotedTo, Promotion, RunContext,
+    CallerNames, HandoffOptions, HandoffSource, PartialSinkFactory, PromotedTo, Promotion, RunContext,
 };
 pub(super) use self::time_limits::CallTimeLimits;

@@ -30,7 +30,7 @@ pub(in crate::executor) struct CallProgress {
     began: Instant,
     asking: Mutex<QuestionTimers>,
     /// Milliseconds from the start to the last activity.
-    last_sign: AtomicU64,
+    last_activity: AtomicU64,
     attempts: AtomicU32,
 }
 
@@ -91,7 +91,7 @@ impl CallProgress {
             text: Mutex::new(StreamRedactor::new(Arc::clone(&services.redactor))),
             began: Instant::now(),
             asking: Mutex::default(),
-            last_sign: AtomicU64::new(0),
+            last_activity: AtomicU64::new(0),
             attempts: AtomicU32::new(0),
         })
     }
@@ -99,7 +99,7 @@ impl CallProgress {
     /// Records a new attempt, which counts as activity.
     pub(in crate::executor) fn note_attempt(&self) {
         self.attempts.fetch_add(1, Ordering::Relaxed);
-        self.note_sign();
+        self.record_activity();
     }
 
     /// Returns how often the call was dispatched.
@@ -130,9 +130,9 @@ impl CallProgress {
         }
     }
 
-    fn note_sign(&self) {
+    fn record_activity(&self) {
         let since = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.last_sign.fetch_max(since, Ordering::Relaxed);
+        self.last_activity.fetch_max(since, Ordering::Relaxed);
     }
 
     fn asking(&self) -> MutexGuard<'_, QuestionTimers> {
@@ -156,11 +156,11 @@ impl CallProgress {
             asking.person.closes();
         }
         drop(asking);
-        self.note_sign();
+        self.record_activity();
     }
 
     /// Returns how long it waited for a person.
-    pub(in crate::executor) fn person_took(&self) -> Duration {
+    pub(in crate::executor) fn person_wait(&self) -> Duration {
         self.asking().person.total()
     }
 
@@ -181,10 +181,10 @@ impl CallProgress {
         let ((waited, asks), ran) = (self.waited(), self.began.elapsed());
         let absolute = limits.absolute.map(|limit| (limit + waited).saturating_sub(ran));
         let absolute = absolute.map(|left| if asks && !left.is_zero() { left.max(ASKING_STEP) } else { left });
-        let last_sign = Duration::from_millis(self.last_sign.load(Ordering::Relaxed));
+        let last_activity = Duration::from_millis(self.last_activity.load(Ordering::Relaxed));
         let idle = limits.idle.map(|limit| match asks {
             true => limit.max(ASKING_STEP),
-            false => (last_sign + limit).saturating_sub(ran),
+            false => (last_activity + limit).saturating_sub(ran),
         });
         let both = [(absolute, ReachedLimit::Absolute), (idle, ReachedLimit::Idle)];
         both.into_iter().filter_map(|(left, reached)| Some((left?, reached))).min_by_key(|(left, _)| *left)
@@ -193,11 +193,11 @@ impl CallProgress {
 
 impl PartialSink for CallProgress {
     fn send(&self, partial: Partial) {
-        self.note_sign();
+        self.record_activity();
         match partial {
             Partial::Text(text) => {
-                let to_log = self.also.takes_unredacted();
-                let to_caller = !to_log && self.also.is_anybody();
+                let to_log = self.also.accepts_unredacted();
+                let to_caller = !to_log && self.also.has_receiver();
                 if to_caller || self.is_watched() {
                     self.pass_text(to_caller, |stream| stream.push(&text));
                 }
@@ -218,7 +218,7 @@ impl PartialSink for CallProgress {
         }
     }
 
-    fn takes_unredacted(&self) -> bool {
+    fn accepts_unredacted(&self) -> bool {
         true
     }
 }
@@ -226,7 +226,7 @@ impl PartialSink for CallProgress {
 impl Drop for CallProgress {
     /// Passes on the text that was held back.
     fn drop(&mut self) {
-        self.pass_text(!self.also.takes_unredacted(), StreamRedactor::finish);
+        self.pass_text(!self.also.accepts_unredacted(), StreamRedactor::finish);
     }
 }
 
@@ -247,7 +247,7 @@ impl Progress {
         log.or_else(|| self.caller.clone())
     }
 
-    fn is_anybody(&self) -> bool {
+    fn has_receiver(&self) -> bool {
         self.sink().is_some()
     }
 }
@@ -259,7 +259,7 @@ impl PartialSink for Progress {
         }
     }
 
-    fn takes_unredacted(&self) -> bool {
-        self.sink().is_some_and(|sink| sink.takes_unredacted())
+    fn accepts_unredacted(&self) -> bool {
+        self.sink().is_some_and(|sink| sink.accepts_unredacted())
     }
 }

@@ -61,7 +61,7 @@ impl PromotedTo {
 }
 
 /// Creates the sink of one call's progress.
-pub type PartialsFor = Arc<dyn Fn(&CallId) -> Arc<dyn PartialSink> + Send + Sync>;
+pub type PartialSinkFactory = Arc<dyn Fn(&CallId) -> Arc<dyn PartialSink> + Send + Sync>;
 
 /// Returns a caller's name for a tool; `None` if it cannot call the tool.
 pub type CallerNames = Arc<dyn Fn(&Entry) -> Option<String> + Send + Sync>;
@@ -106,7 +106,7 @@ pub struct RunContext {
     /// The caller, as a client that a tool's source can ask.
     pub client: Arc<dyn CallClient>,
     /// The sink of progress; `None`: events only.
-    pub partials: Option<PartialsFor>,
+    pub partials: Option<PartialSinkFactory>,
     /// Time limit of each call; overrides the tool's and the executor's.
     pub timeout: Option<Duration>,
     /// Limit of each result's text in bytes; overrides the tool's and the executor's.

@@ -56,7 +56,7 @@ impl SqliteStore {
                 transaction.commit()
             })
             .await?;
-        self.mail_came();
+        self.wake_mail_waiters();
         Ok(())
     }
 

@@ -81,7 +81,7 @@ impl Groups for SqliteStore {
                 db.execute(sql, params![principal, key, started])
             })
             .await?;
-        self.mail_came();
+        self.wake_mail_waiters();
         found(changed, name)
     }
 

@@ -68,7 +68,7 @@ impl RunStore for SqliteStore {
         self.save(run, state, true).await
     }
 
-    async fn save_amid(&self, run: &str, state: &Value) -> Result<(), StoreError> {
+    async fn save_during_step(&self, run: &str, state: &Value) -> Result<(), StoreError> {
         self.save(run, state, false).await
     }
 

@@ -105,7 +105,7 @@ impl SessionLog for SqliteStore {
             .await?;
         let appended = appended.map_err(|full| StoreError::Quota(full.describe(&row.session)))?;
         match &row.entry {
-            LogEntry::Message(_) => self.mail_came(),
+            LogEntry::Message(_) => self.wake_mail_waiters(),
             LogEntry::Value(value) => self.watchers.notify_watchers(&row.session, appended.seq, value),
         }
         Ok(appended)
@@ -305,7 +305,7 @@ impl Watchers {
 
 impl SqliteStore {
     /// Wakes the waiters for messages.
-    pub(in crate::store) fn mail_came(&self) {
+    pub(in crate::store) fn wake_mail_waiters(&self) {
         self.mail.send_modify(|count| *count = count.wrapping_add(1));
     }
 }

@@ -15,9 +15,9 @@ use crate::store::ledger::begun_journal::BegunJournal;
 /// Age at which queued ledger entries are written.
 const MAX_AGE: Duration = Duration::from_millis(40);
 /// Delay before entries that could not be written are tried again.
-const AGAIN: Duration = Duration::from_millis(500);
+const WRITE_RETRY_DELAY: Duration = Duration::from_millis(500);
 /// Shortest time between two log messages that the ledger cannot be written.
-const TELL_AGAIN: Duration = Duration::from_secs(60);
+const WARNING_INTERVAL: Duration = Duration::from_secs(60);
 /// Number of queued entries that wakes the thread before [`MAX_AGE`].
 const MAX_BATCH: usize = 2048;
 /// Queued entries from which appenders are asked to wait: some 20 MB.
@@ -137,7 +137,7 @@ impl Shared {
         self.failed(&why.to_string());
     }
 
-    /// Logs that the ledger could not be written, at most once per [`TELL_AGAIN`].
+    /// Logs that the ledger could not be written, at most once per [`WARNING_INTERVAL`].
     pub(super) fn failed(&self, why: &str) {
         self.failures.fetch_add(1, Ordering::Relaxed);
         let now = Instant::now();
@@ -147,7 +147,7 @@ impl Shared {
                 .failing
                 .take()
                 .map(|(_, warned)| warned)
-                .filter(|warned| now.duration_since(*warned) < TELL_AGAIN);
+                .filter(|warned| now.duration_since(*warned) < WARNING_INTERVAL);
             backlog.failing = Some((why.to_owned(), warned.unwrap_or(now)));
             (warned, backlog.entries.len())
         };
@@ -212,7 +212,7 @@ impl Shared {
         let (start, mut looks_soon, mut looked) = (Instant::now(), wrote, false);
         loop {
             let age = backlog.since.map(|since| since.elapsed());
-            let old = if backlog.kept { AGAIN } else { MAX_AGE };
+            let old = if backlog.kept { WRITE_RETRY_DELAY } else { MAX_AGE };
             let is_due = (backlog.in_line() >= MAX_BATCH || looked) && !backlog.kept;
             let ripe = is_due || age.is_some_and(|age| age >= old);
             let writes =

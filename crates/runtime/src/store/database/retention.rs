@@ -94,7 +94,7 @@ impl Retention {
     }
 
     /// Returns whether a step is due even if other work waits.
-    pub(in crate::store) fn is_pressing(&self) -> bool {
+    pub(in crate::store) fn is_urgent(&self) -> bool {
         self.written >= MANY || (self.work.is_some() && self.written > 0)
     }
 
@@ -221,7 +221,7 @@ mod tests {
 
     /// The last accepted version of a catalogue keeps older versions out, so it does not expire.
     #[test]
-    fn what_guards_against_older_catalogues_does_not_age() {
+    fn accepted_catalogue_versions_do_not_expire() {
         let mut db = Connection::open_in_memory().expect("open");
         create_or_check(&mut db).expect("schema");
         for key in ["catalogue:acme", "openapi:shop", "mcp:catalogue:x"] {

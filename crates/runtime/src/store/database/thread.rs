@@ -91,10 +91,10 @@ impl StoreThread {
 
     /// Waits until earlier entries are written.
     pub(in crate::store) async fn flush(&self) -> Result<(), StoreError> {
-        const DOING: &str = "flush the ledger";
+        const OPERATION: &str = "flush the ledger";
         // Entries are written before the requests that came after them, unless the last write failed.
-        self.run(DOING, |_| Ok(())).await?;
-        self.check_writable(DOING)
+        self.run(OPERATION, |_| Ok(())).await?;
+        self.check_writable(OPERATION)
     }
 
     /// Fails if appended entries wait after a failed write.
@@ -107,13 +107,13 @@ impl StoreThread {
 
     /// Finishes earlier requests, then closes the file if its WAL is long. The next request opens it again.
     pub(in crate::store) async fn close(&self) -> Result<(), StoreError> {
-        const DOING: &str = "close its file";
+        const OPERATION: &str = "close its file";
         let close = |opened: &mut OpenDatabase<'_>| {
             opened.close();
             Ok(Box::new(()) as AnyValue)
         };
-        self.run_on(DOING, Box::new(close)).await?;
-        self.check_writable(DOING)
+        self.run_on(OPERATION, Box::new(close)).await?;
+        self.check_writable(OPERATION)
     }
 
     fn failure_text(&self, doing: &str) -> String {
@@ -148,13 +148,13 @@ impl StoreThread {
 
     /// Records the beginning of an operation: in the journal, or in a row while the ledger cannot be written.
     pub(in crate::store) async fn begin(&self, entry: LedgerEntry) -> Result<(), StoreError> {
-        const DOING: &str = "enter a call in the ledger";
+        const OPERATION: &str = "enter a call in the ledger";
         let line = begun_journal::line(&self.path, &entry);
-        let line = line.map_err(|error| StoreError::failed(self.failure_text(DOING), error))?;
+        let line = line.map_err(|error| StoreError::failed(self.failure_text(OPERATION), error))?;
         let answer = {
             let mut backlog = self.shared.backlog();
             if backlog.ended {
-                return Err(self.ended(DOING));
+                return Err(self.ended(OPERATION));
             }
             let may_journal = backlog.has_written && backlog.failing.is_none() && backlog.journalled.len() < HIGH_WATER;
             if may_journal && backlog.journal.append(&line).is_ok() {
@@ -173,8 +173,8 @@ impl StoreThread {
         self.shared.filled.notify_one();
         match answer.await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(source)) => Err(StoreError::Failed { doing: self.failure_text(DOING), source }),
-            Err(_) => Err(self.ended(DOING)),
+            Ok(Err(source)) => Err(StoreError::Failed { doing: self.failure_text(OPERATION), source }),
+            Err(_) => Err(self.ended(OPERATION)),
         }
     }
 
@@ -201,12 +201,12 @@ impl StoreThread {
 
     /// Checks that the ledger can be written. If the last write failed, tries again now.
     pub(in crate::store) async fn check(&self) -> Result<(), StoreError> {
-        const DOING: &str = "write the ledger";
+        const OPERATION: &str = "write the ledger";
         if self.shared.backlog().failing.is_none() {
             return Ok(());
         }
-        self.run(DOING, ledger::try_to_write).await?;
-        self.check_writable(DOING)?;
+        self.run(OPERATION, ledger::try_to_write).await?;
+        self.check_writable(OPERATION)?;
         self.shared.succeeded();
         Ok(())
     }
@@ -272,7 +272,7 @@ fn serve(shared: &Shared, mut opened: OpenDatabase<'_>, mut retention: Retention
                 retention.opened();
             }
             // Calls come before upkeep, but upkeep must also run under load to bound the file.
-            if retention.is_pressing() {
+            if retention.is_urgent() {
                 run_upkeep(&mut opened, &mut retention);
             }
         }));

@@ -46,7 +46,7 @@ const STRIP_CONTENT: &str = "request = json_set(CASE WHEN json_type(request, '$.
 const HAS_CONTENT: &str = "CASE WHEN json_valid(request) THEN json_type(request, '$.wants.form') IS NOT 'null' \
      AND ifnull(request ->> '$.wants.page', 'some') <> '' END";
 /// Longest wait for other processes when the WAL is truncated.
-const FORGETTING: Duration = Duration::from_millis(100);
+const TRUNCATE_WAIT: Duration = Duration::from_millis(100);
 const EMPTY: &str = r#"{"action":"accept"}"#;
 /// SQL condition: the question is about the call of a job that has not ended. The process that takes over the job uses
 /// the answer.
@@ -131,7 +131,7 @@ fn strip_content(db: &Connection, which: &str, value: impl ToSql) -> rusqlite::R
 }
 
 /// Withdraws questions whose asking process died before the answer or before it took the answer, except those of jobs.
-fn withdraw_left(db: &Connection) -> rusqlite::Result<()> {
+fn withdraw_orphaned(db: &Connection) -> rusqlite::Result<()> {
     let sql = format!(
         "SELECT id, asker, asker IN (SELECT id FROM job_owners) FROM inbox WHERE asker IS NOT NULL \
          AND state IN ('pending', 'approved', 'denied') AND NOT ({IS_OF_JOB})"
@@ -234,7 +234,7 @@ fn take(db: &Connection, kind: &str, id: &str) -> rusqlite::Result<Option<InboxR
 /// Truncates the WAL, which may still contain filled-in values. If another process reads the file, they may stay there
 /// until the WAL is overwritten.
 fn forget_written(db: &Connection) -> rusqlite::Result<()> {
-    db.busy_timeout(FORGETTING)?;
+    db.busy_timeout(TRUNCATE_WAIT)?;
     if let Err(error) = db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())) {
         tracing::debug!("the log of writes was not cut back: {error}");
     }
@@ -251,7 +251,7 @@ impl SqliteStore {
         let row = self
             .thread
             .run("read a question", move |db| {
-                withdraw_left(db)?;
+                withdraw_orphaned(db)?;
                 one(db, kind, &id)
             })
             .await?;
@@ -278,7 +278,7 @@ impl SqliteStore {
         let (mut rows, total) = self
             .thread
             .run("list the inbox", move |db| {
-                withdraw_left(db)?;
+                withdraw_orphaned(db)?;
                 let (state, now) = (state.map(QuestionState::as_str), now_ms());
                 let count = format!("SELECT count(*) FROM inbox WHERE {IS_IN}");
                 let total: i64 = db.prepare_cached(&count)?.query_row(params![state, now], |row| row.get(0))?;
@@ -313,7 +313,7 @@ impl SqliteStore {
         let rows: Vec<InboxRow> = self
             .thread
             .run("list questions", move |db| {
-                withdraw_left(db)?;
+                withdraw_orphaned(db)?;
                 let now = now_ms();
                 let sql = format!("{SELECT} WHERE kind = ?4 AND {IS_IN} ORDER BY created_ms DESC, rowid DESC LIMIT ?3");
                 let state = state.map(QuestionState::as_str);
@@ -336,7 +336,7 @@ impl SqliteStore {
             .run("answer a question", move |db| {
                 let now = now_ms();
                 clear_expired(db, now)?;
-                withdraw_left(db)?;
+                withdraw_orphaned(db)?;
                 let changed = db.execute(
                     "UPDATE inbox SET state = ?2, decision = ?3, decided_by = ?4, decided_ms = ?5 \
                      WHERE id = ?1 AND state = 'pending' AND expires_ms > ?5 AND kind = ?6",
@@ -419,7 +419,7 @@ impl InboxStore for SqliteStore {
             .run("keep a question", move |db| {
                 let now = now_ms();
                 clear_expired(db, now)?;
-                withdraw_left(db)?;
+                withdraw_orphaned(db)?;
                 let asker = asker(db)?;
                 let open = "SELECT count(*) FROM inbox WHERE kind = 'form' AND state = 'pending' AND expires_ms > ?6";
                 let sql = format!(
@@ -511,7 +511,7 @@ impl ApprovalStore for SqliteStore {
             .await
     }
 
-    async fn standing(&self, limit: usize) -> Result<Vec<StandingApproval>, StoreError> {
+    async fn list_standing(&self, limit: usize) -> Result<Vec<StandingApproval>, StoreError> {
         let limit = u32::try_from(limit).unwrap_or(u32::MAX);
         let rows: Vec<String> = self
             .thread

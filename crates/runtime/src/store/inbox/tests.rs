@@ -37,7 +37,7 @@ fn question(id: &str, run: &str, to: &str) -> Question {
 }
 
 #[tokio::test]
-async fn asking_anew_settles_the_earlier_question() {
+async fn a_repeated_question_replaces_the_earlier_one() {
     for (answered, is_over, run, to, is_given, left) in [
         (false, false, "r", "me", false, vec!["new"]),
         (true, false, "r", "me", true, vec![]),
@@ -100,7 +100,7 @@ fn questions_of_a_dead_process_are_withdrawn() {
             params![id, request, i64::MAX, state, decision, kind, asker],
         )
         .expect("kept");
-        withdraw_left(&db).expect("looked over");
+        withdraw_orphaned(&db).expect("looked over");
         let row = one(&db, kind, id).expect("read").expect("kept");
         assert_eq!(row.state, expect, "{id}");
         let left = format!("{} {}", row.request, row.decision.unwrap_or_default());

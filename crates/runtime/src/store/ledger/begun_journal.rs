@@ -247,11 +247,11 @@ impl DeadJournal {
 pub(in crate::store) fn dead_journals(database: &Path) -> Vec<DeadJournal> {
     let Ok(files) = std::fs::read_dir(folder_of(database)) else { return Vec::new() };
     let is_locked_file = |path: &PathBuf| path.extension().is_some_and(|suffix| suffix == SUFFIXES[0]);
-    files.flatten().map(|file| file.path()).filter(is_locked_file).filter_map(read_dead).collect()
+    files.flatten().map(|file| file.path()).filter(is_locked_file).filter_map(read_abandoned).collect()
 }
 
 /// Returns the journal whose locked file this is, unless its process is alive or another process is reading it.
-fn read_dead(path: PathBuf) -> Option<DeadJournal> {
+fn read_abandoned(path: PathBuf) -> Option<DeadJournal> {
     let mut file = OpenOptions::new().read(true).write(true).open(&path).ok()?;
     file.try_lock().ok()?;
     // Another process may have settled it before this one had the lock.
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_cut_short_spoils_no_other() {
+    fn a_cut_line_leaves_others_readable() {
         let dir = tempfile::tempdir().expect("dir");
         let database = dir.path().join("db");
         let mut journal = BegunJournal::of(&database);

@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_run_without_a_name_is_none() {
+    async fn an_empty_run_name_is_ignored() {
         let dir = tempfile::tempdir().expect("dir");
         let store = SqliteStore::open(dir.path()).expect("open");
         for id in 1..=6 {
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_trace_is_read_as_of_one_moment() {
+    async fn a_trace_is_a_consistent_snapshot() {
         let dir = tempfile::tempdir().expect("dir");
         let stores: Vec<_> = (0..2).map(|_| SqliteStore::open(dir.path()).expect("open")).collect();
         for round in 0..4 {

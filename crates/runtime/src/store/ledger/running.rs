@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn entries_soon_after_a_write_wake_nobody() {
+    async fn entries_after_a_recent_write_wake_nobody() {
         let dir = tempfile::tempdir().expect("dir");
         let (store, other) =
             (SqliteStore::open(dir.path()).expect("open"), SqliteStore::open(dir.path()).expect("open"));
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_begins_together_is_entered_whole() {
+    async fn concurrent_begins_are_all_recorded() {
         let dir = tempfile::tempdir().expect("dir");
         let store = SqliteStore::open(dir.path()).expect("open");
         let calls = (1..=300).map(|id| {

@@ -99,8 +99,8 @@ async fn the_first_of_two_answers_counts() {
     let counted = [&yes, &no].iter().filter(|answered| ***answered == AnswerStatus::Counts).count();
     assert_eq!(counted, 1, "{yes:?} {no:?}");
     assert_eq!(outcome.ok, yes == AnswerStatus::Counts, "the call goes by the answer that counts");
-    let late = if yes == AnswerStatus::Counts { no } else { yes };
-    let AnswerStatus::TooLate(question) = late else { panic!("{late:?}") };
+    let second = if yes == AnswerStatus::Counts { no } else { yes };
+    let AnswerStatus::TooLate(question) = second else { panic!("{second:?}") };
     assert!(question.decided_by.is_some());
     assert_eq!(other.answer("ask_0", &ApprovalDecision::Approve, "ann").await.expect("answer"), AnswerStatus::Unknown);
 }
@@ -112,8 +112,8 @@ async fn an_unanswered_question_expires_and_denies() {
     assert!(outcome.text().contains("denied: expired"), "{}", outcome.text());
     let question = other.questions(None, 10).await.expect("questions").remove(0);
     assert_eq!(question.state, QuestionState::Expired);
-    let late = other.answer(&question.id, &ApprovalDecision::Approve, "ann").await.expect("answer");
-    assert!(matches!(late, AnswerStatus::TooLate(_)), "{late:?}");
+    let second = other.answer(&question.id, &ApprovalDecision::Approve, "ann").await.expect("answer");
+    assert!(matches!(second, AnswerStatus::TooLate(_)), "{second:?}");
     assert_eq!(fixture.counts.ran.load(Ordering::SeqCst), 0);
 }
 
@@ -158,7 +158,7 @@ async fn an_answer_is_for_one_call() {
     assert_eq!(question.request.binds_to, None, "nor what they could be guessed from");
     let (again, _) = tokio::join!(fixture.one("shell", arguments(1)), answer(&other, ApprovalDecision::Always));
     assert!(again.ok, "the same call is asked about again");
-    let standing = other.standing(10).await.expect("standing");
+    let standing = other.list_standing(10).await.expect("standing");
     assert_eq!((standing.len(), standing[0].tool.name(), standing[0].scope.as_str()), (1, "shell", "test"));
     assert!(fixture.one("shell", arguments(1)).await.ok, "nobody is asked");
     let (other_arguments, _) = tokio::join!(
@@ -291,13 +291,13 @@ async fn a_form_answer_of_another_process_is_erased() {
         let kept = other.form(&id).await.expect("read").expect("kept");
         assert_eq!((kept.state, kept.decision.clone(), kept.decided_by.as_deref()), (state, Some(left), Some("ann")));
         assert!(!kept.to_json().to_string().contains("Ann"), "{}", kept.to_json());
-        let late = other.answer_form(&id, &FormReply::Decline, "bob").await.expect("answer");
-        assert!(matches!(late, AnswerStatus::TooLate(_)), "{late:?}");
+        let second = other.answer_form(&id, &FormReply::Decline, "bob").await.expect("answer");
+        assert!(matches!(second, AnswerStatus::TooLate(_)), "{second:?}");
     }
 }
 
 #[tokio::test]
-async fn a_form_expires_and_goes_with_its_call() {
+async fn a_form_expires_or_ends_with_its_call() {
     let (_dir, [ours, other]) = two_stores();
     let parts = FormInboxOptions::new(Arc::clone(&ours) as _, Arc::new(SystemClock));
     let short = FormInbox::new(FormInboxOptions { expiry: Duration::from_millis(50), ..parts.clone() });

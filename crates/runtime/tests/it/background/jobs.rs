@@ -301,7 +301,7 @@ async fn a_job_outlives_a_caller_that_leaves() {
 }
 
 #[tokio::test]
-async fn a_job_notice_takes_room_its_outcome_none() {
+async fn only_the_job_notice_uses_context_space() {
     let dir = tempfile::tempdir().expect("dir");
     let fixture = fixture(dir.path()).await;
     for (room, fits) in [(1000, true), (1, false)] {
@@ -355,7 +355,7 @@ async fn a_job_notice_need_not_fit_the_schema() {
     }
 }
 
-fn heard(events: &mut tokio::sync::broadcast::Receiver<Arc<Event>>) -> Vec<String> {
+fn job_events(events: &mut tokio::sync::broadcast::Receiver<Arc<Event>>) -> Vec<String> {
     let mut heard = Vec::new();
     let mut ops = Vec::new();
     while let Ok(event) = events.try_recv().map(Arc::unwrap_or_clone) {
@@ -380,7 +380,7 @@ fn heard(events: &mut tokio::sync::broadcast::Receiver<Arc<Event>>) -> Vec<Strin
 }
 
 #[tokio::test]
-async fn observers_hear_of_each_state_of_a_job() {
+async fn observers_get_each_state_of_a_job() {
     let dir = tempfile::tempdir().expect("dir");
     let hub = Arc::new(EventHub::default());
     let events = Arc::clone(&hub);
@@ -391,11 +391,11 @@ async fn observers_hear_of_each_state_of_a_job() {
     .await;
     let mut events = hub.subscribe();
     fixture.wait(&id(&fixture.call("a", "once", json!({"n": 1, "ms": 0})).await)).await;
-    assert_eq!(heard(&mut events), ["started", "running", "ended done well"]);
+    assert_eq!(job_events(&mut events), ["started", "running", "ended done well"]);
 
     fixture.wait(&id(&fixture.call("b", "direct", json!({"n": 2, "ms": 200})).await)).await;
     let promoted = ["started", "running", "promoted by auto_background_after", "ended done well"];
-    assert_eq!(heard(&mut events), promoted);
+    assert_eq!(job_events(&mut events), promoted);
 
     let talk = id(&fixture.call("c", "talk", json!({})).await);
     fixture.jobs.send(fixture.scope(), &talk, json!("one")).await.expect("it waits");
@@ -405,11 +405,11 @@ async fn observers_hear_of_each_state_of_a_job() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let steps = ["started", "running", "waiting_input", "running", "waiting_input", "ended cancelled canceled"];
-    assert_eq!(heard(&mut events), steps);
+    assert_eq!(job_events(&mut events), steps);
 }
 
 #[tokio::test]
-async fn a_stateful_tool_goes_on_step_by_step() {
+async fn a_stateful_tool_continues_step_by_step() {
     let dir = tempfile::tempdir().expect("dir");
     let fixture = fixture(dir.path()).await;
     let first = fixture.call("c", "talk", json!({})).await;
@@ -529,7 +529,7 @@ fn listen(child: &mut Child, acks: &std::sync::Mutex<HashMap<u64, String>>) {
 
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kills_lose_no_job_and_repeat_none() {
+async fn killed_processes_lose_and_repeat_no_job() {
     let dir = tempfile::tempdir().expect("dir");
     let acks = Arc::new(std::sync::Mutex::new(HashMap::new()));
     let started = Instant::now();

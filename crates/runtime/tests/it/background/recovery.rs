@@ -43,7 +43,7 @@ impl Approver for Killed {
             decided_by: None,
         };
         self.0.put_question(&question).await.expect("kept");
-        tell(&format!("asked {}", question.id));
+        print_line(&format!("asked {}", question.id));
         std::future::pending().await
     }
 
@@ -52,7 +52,7 @@ impl Approver for Killed {
     }
 }
 
-fn tell(line: &str) {
+fn print_line(line: &str) {
     let mut out = std::io::stdout().lock();
     out.write_all(format!("{line}\n").as_bytes()).expect("told");
     out.flush().expect("told");
@@ -86,12 +86,12 @@ async fn child() {
         let outcome = fixture
             .call_under(&run, &format!("c{n}"), "again", json!({"n": n, "ms": u64::from(n == 6) * 60_000}))
             .await;
-        tell(&format!("ack {n} {}", id(&outcome)));
+        print_line(&format!("ack {n} {}", id(&outcome)));
     }
     while fixture.runs().is_empty() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    tell("ready");
+    print_line("ready");
     std::future::pending::<()>().await;
 }
 
@@ -132,7 +132,7 @@ fn sql(dir: &Path, sql: &str) {
 }
 
 /// Everything runs by now that is not denied.
-fn laxer(session: Session, snapshot: Arc<Snapshot>) -> RunContext {
+fn permissive_context(session: Session, snapshot: Arc<Snapshot>) -> RunContext {
     let denies = json!({"rules": [{"effect": "deny", "reason": "no more"}]});
     let denies = if session.id.as_str() == STRICTER { denies } else { json!({"profile": "trusted"}) };
     RunContext { policy: Arc::new(serde_json::from_value(denies).expect("a policy")), ..terms(session, snapshot) }
@@ -141,7 +141,7 @@ fn laxer(session: Session, snapshot: Arc<Snapshot>) -> RunContext {
 fn recover(fixture: &Fixture, session: Option<SessionId>) {
     let catalogue = Arc::clone(&fixture.catalogue);
     let root = fixture.run.session.root.clone();
-    fixture.executor.recover_jobs(RecoveryOptions { catalogue, root, session, context: Arc::new(laxer) });
+    fixture.executor.recover_jobs(RecoveryOptions { catalogue, root, session, context: Arc::new(permissive_context) });
 }
 
 async fn over(fixture: &Fixture, id: &str) -> JobRecord {
@@ -185,8 +185,8 @@ async fn an_awaited_approval_survives_a_kill() {
 
 /// One call at a time.
 async fn narrow(dir: &Path) -> Fixture {
-    let spec = QueueConfig { concurrent: 1, ..QueueConfig::default() };
-    fixture_with(dir, |options| options.queues = Queues::new([("default".to_owned(), spec)].into())).await
+    let config = QueueConfig { concurrent: 1, ..QueueConfig::default() };
+    fixture_with(dir, |options| options.queues = Queues::new([("default".to_owned(), config)].into())).await
 }
 
 #[tokio::test]

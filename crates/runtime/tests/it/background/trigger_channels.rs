@@ -51,7 +51,7 @@ async fn channel_triggers_read_the_channel_of_the_tree() {
 }
 
 #[tokio::test]
-async fn a_message_of_another_fires_a_trigger() {
+async fn messages_of_other_agents_fire_a_trigger() {
     let mut fixture = Fixture::new("2026-01-01T00:00:00Z", RecordingTarget::default());
     let store = SqliteStore::open(&fixture.dir.path().join("state")).expect("store");
     let config = json!({"type": "channel", "prompt": "Review it", "channel": "reviews", "from": "scout"});
@@ -161,7 +161,7 @@ async fn a_channel_waits_for_its_trigger() {
 }
 
 #[tokio::test]
-async fn triggers_that_feed_each_other_stop() {
+async fn triggers_that_fire_each_other_stop() {
     let mut fixture = Fixture::new("2026-01-01T00:00:00Z", RecordingTarget::default());
     let store = SqliteStore::open(&fixture.dir.path().join("state")).expect("store");
     shared(&fixture, &["there", "back"]);
@@ -183,7 +183,7 @@ async fn triggers_that_feed_each_other_stop() {
 }
 
 #[tokio::test]
-async fn triggers_that_feed_each_other_by_files_stop() {
+async fn triggers_that_fire_by_files_stop() {
     let mut fixture = Fixture::new("2026-01-01T00:00:00Z", RecordingTarget::default());
     let log = SqliteStore::open(&fixture.dir.path().join("state")).expect("store");
     let mut calls = executor_fixture(|options| {

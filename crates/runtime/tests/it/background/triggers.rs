@@ -44,7 +44,7 @@ pub(crate) fn request(root: &Path, config: Value) -> TriggerRequest {
 pub(crate) struct RecordingTarget {
     pub(crate) begun: Mutex<Vec<Firing>>,
     pub(crate) held: Option<Semaphore>,
-    pub(crate) parks: bool,
+    pub(crate) needs_person: bool,
 }
 
 #[async_trait]
@@ -60,7 +60,7 @@ impl FiringTarget for RecordingTarget {
         _firing: &Firing,
         suspension: FiringSuspension,
     ) -> Result<FiringEnd, String> {
-        if self.parks {
+        if self.needs_person {
             suspension.suspend().await;
         }
         if let Some(held) = &self.held {
@@ -163,8 +163,8 @@ async fn a_firing_overlaps_as_configured() {
 }
 
 #[tokio::test]
-async fn a_waiting_firing_blocks_no_other() {
-    let starts = RecordingTarget { held: Some(Semaphore::new(0)), parks: true, ..RecordingTarget::default() };
+async fn a_waiting_firing_does_not_block_others() {
+    let starts = RecordingTarget { held: Some(Semaphore::new(0)), needs_person: true, ..RecordingTarget::default() };
     let mut fixture = Fixture::new("2026-01-01T00:00:00Z", starts);
     fixture.install(json!({"type": "timer", "prompt": "p", "interval": "1m"})).await;
     for n in 1..=12 {
@@ -305,7 +305,7 @@ fn make_room(db: &rusqlite::Connection, count: usize) {
 }
 
 #[tokio::test]
-async fn slots_without_room_are_missed_slots() {
+async fn firings_without_room_count_as_missed() {
     for (catch_up, expect) in [
         (json!("all"), &["00:05", "00:10", "00:15", "00:20", "00:25"][..]),
         (json!({"all": 2}), &["00:05", "00:20", "00:25"]),

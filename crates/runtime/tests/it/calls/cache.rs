@@ -110,7 +110,7 @@ async fn an_equal_call_is_served_without_being_run() {
 }
 
 #[tokio::test]
-async fn what_is_never_served_again_runs_each_time() {
+async fn uncacheable_calls_run_each_time() {
     let never: [(&str, Change); 9] = [
         ("t:x@1.0.0", |definition| definition.cache_ttl = None),
         ("t:x@1.0.0", |definition| definition.safe = false),
@@ -136,7 +136,7 @@ async fn what_is_never_served_again_runs_each_time() {
 }
 
 #[tokio::test]
-async fn nobody_is_served_what_is_anothers() {
+async fn cached_results_stay_with_their_principal() {
     let setup = CacheFixture::new().await;
     let tool = Arc::new(source("t:x@1.0.0", |_| {}));
     let of = |id: &str, root: &str| {
@@ -176,7 +176,7 @@ async fn a_result_across_logins_is_not_kept() {
 }
 
 #[tokio::test]
-async fn what_a_person_approved_is_asked_about_again() {
+async fn one_time_approvals_are_asked_again() {
     let setup = CacheFixture::new().await;
     let tool = Arc::new(source("t:write@1.0.0", |definition| definition.effects = Effects::WRITE));
     let says = Arc::new(FakeApprover::saying(ApprovalDecision::Approve));

@@ -63,7 +63,7 @@ async fn calls_that_wait_for_each_other_end() {
 }
 
 /// A fixture whose model mends arguments with the same words each time.
-async fn mending(says: Result<&'static str, ModelErrorKind>) -> (Fixture, Arc<FakeModel>) {
+async fn repair_fixture(says: Result<&'static str, ModelErrorKind>) -> (Fixture, Arc<FakeModel>) {
     let mender = Arc::new(match says {
         Ok(text) => FakeModel::saying(text),
         Err(kind) => FakeModel::failing(kind, "no answer"),
@@ -83,7 +83,7 @@ fn end(outcome: &Outcome) -> &RepairOutcome {
 
 #[tokio::test]
 async fn a_model_repairs_arguments_once_on_record() {
-    let (fixture, mender) = mending(Ok("```json\n{\"n\": 3}\n```")).await;
+    let (fixture, mender) = repair_fixture(Ok("```json\n{\"n\": 3}\n```")).await;
     let mut events = fixture.events.subscribe();
     let mut broken = call("b", "echo", json!({}));
     broken.arguments = RawArguments::Text("three, please".into());
@@ -127,7 +127,7 @@ async fn an_unrepairable_call_never_runs() {
         (Ok("I would rather not"), "failed"),
         (Err(ModelErrorKind::Unavailable), "failed"),
     ] {
-        let (fixture, mender) = mending(says).await;
+        let (fixture, mender) = repair_fixture(says).await;
         let outcome = fixture.one("echo", json!({"n": "three"})).await;
         assert!(outcome.text().contains("/n: expected integer, got string \"three\""), "{}", outcome.text());
         let record = outcome.to_json()["provenance"]["repair"]["end"].clone();
@@ -138,7 +138,7 @@ async fn an_unrepairable_call_never_runs() {
 
 #[tokio::test]
 async fn repairs_are_bounded_by_calls_per_turn() {
-    let (fixture, mender) = mending(Ok("null")).await;
+    let (fixture, mender) = repair_fixture(Ok("null")).await;
     fixture.one("nope", json!({})).await;
     assert_eq!(mender.requests(), 0);
     fixture.all((0..30).map(|n| call(&n.to_string(), "echo", json!({"n": "x"}))).collect()).await;
@@ -194,7 +194,7 @@ async fn arguments_rewritten_by_a_guard_get_defaults() {
 
 #[tokio::test]
 async fn an_earlier_repair_is_checked_and_reused() {
-    let (fixture, mender) = mending(Ok("{\"n\": 3}")).await;
+    let (fixture, mender) = repair_fixture(Ok("{\"n\": 3}")).await;
     let written = || vec![call("a", "echo", json!({"n": "three"})), call("b", "echo", json!({"n": 1}))];
     let first = fixture.executor.check_calls(written(), &[], &fixture.run).await;
     let mended = first.model_repairs();

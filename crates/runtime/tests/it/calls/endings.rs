@@ -156,19 +156,19 @@ enum Disturbance {
     /// Once the tool runs, the fixture is shut down.
     ShutDown,
     /// Once the tool runs, nobody waits any more.
-    CallerGoes,
+    CallerLeaves,
     /// The only slot is taken by another call, and the caller goes while this one waits for it.
-    CallerGoesWaiting,
+    WaitingCallerLeaves,
     /// The only slot is taken, and the fixture is shut down.
     ShutDownWaiting,
     /// The only slot is taken, and nobody may wait for it.
     QueueIsFull,
 }
-use Disturbance::{CallerGoes, CallerGoesWaiting, Nothing, QueueIsFull, ShutDown, ShutDownWaiting};
+use Disturbance::{CallerLeaves, Nothing, QueueIsFull, ShutDown, ShutDownWaiting, WaitingCallerLeaves};
 
 impl Disturbance {
     fn another_holds_the_slot(self) -> bool {
-        matches!(self, CallerGoesWaiting | ShutDownWaiting | QueueIsFull)
+        matches!(self, WaitingCallerLeaves | ShutDownWaiting | QueueIsFull)
     }
 }
 
@@ -180,12 +180,12 @@ struct Scene {
 }
 
 impl Scene {
-    async fn set(configure: fn(&mut ExecutorOptions), terms: fn(&mut RunContext), only_waits: bool) -> Self {
+    async fn set(configure: fn(&mut ExecutorOptions), terms: fn(&mut RunContext), is_io_bound: bool) -> Self {
         let started = Arc::new(tokio::sync::Notify::new());
         let tool = |name| {
             Arc::new(EndingTool { name, started: Arc::clone(&started), attempts: AtomicUsize::new(0) }) as Arc<dyn Tool>
         };
-        let provider = FakeProvider::of_tools("ends", TOOLS.map(tool).to_vec()).with(|it| it.only_waits = only_waits);
+        let provider = FakeProvider::of_tools("ends", TOOLS.map(tool).to_vec()).with(|it| it.is_io_bound = is_io_bound);
         let fixture = fixture(|options| {
             options.defaults.tool_timeout = Duration::from_millis(500);
             options.grace = Duration::from_millis(60);
@@ -215,16 +215,16 @@ impl Scene {
         tokio::pin!(calling);
         match meanwhile {
             Nothing | QueueIsFull => return Some(calling.await),
-            CallerGoesWaiting | ShutDownWaiting => {
+            WaitingCallerLeaves | ShutDownWaiting => {
                 assert!(tokio::time::timeout(Duration::from_millis(30), &mut calling).await.is_err());
             }
-            Disturbance::Cancel(_) | ShutDown | CallerGoes => tokio::select! {
+            Disturbance::Cancel(_) | ShutDown | CallerLeaves => tokio::select! {
                 _ = &mut calling => panic!("it was to wait"),
                 () = self.started.notified() => {}
             },
         }
         match meanwhile {
-            CallerGoes | CallerGoesWaiting => return None,
+            CallerLeaves | WaitingCallerLeaves => return None,
             Disturbance::Cancel(cause) => self.run.cancel.cancel(cause),
             _ => {
                 let executor = Arc::clone(&self.fixture.executor);
@@ -274,9 +274,9 @@ impl Case {
         Self { tool, arguments, configure: |_| (), terms: |_| (), meanwhile: Nothing, expect }
     }
 
-    async fn check(self, only_waits: bool) {
-        let name = format!("{} {:?} {only_waits}", self.tool, self.expect);
-        let mut scene = Scene::set(self.configure, self.terms, only_waits).await;
+    async fn check(self, is_io_bound: bool) {
+        let name = format!("{} {:?} {is_io_bound}", self.tool, self.expect);
+        let mut scene = Scene::set(self.configure, self.terms, is_io_bound).await;
         let waits = self.meanwhile.another_holds_the_slot();
         let other = RunContext { cancel: Cancel::new(), ..scene.run.clone() };
         let holder = waits.then(|| {
@@ -430,9 +430,9 @@ async fn a_call_ends_once_when_it_is_stopped() {
     use CancelCause::{Deadline, RunLimit, Shutdown, Sibling, User};
     use ErrorKind::{Canceled, LimitExceeded};
     let mut cases = vec![
-        Case { meanwhile: CallerGoes, ..Case::new("waits", Err((Canceled, Some(User), "", ""))) },
-        Case { meanwhile: CallerGoes, ..Case::new("deaf", Err((Canceled, Some(User), "", ""))) },
-        Case { meanwhile: CallerGoesWaiting, ..Case::new("fine", Err((Canceled, Some(User), "", ""))) },
+        Case { meanwhile: CallerLeaves, ..Case::new("waits", Err((Canceled, Some(User), "", ""))) },
+        Case { meanwhile: CallerLeaves, ..Case::new("deaf", Err((Canceled, Some(User), "", ""))) },
+        Case { meanwhile: WaitingCallerLeaves, ..Case::new("fine", Err((Canceled, Some(User), "", ""))) },
         Case {
             meanwhile: ShutDown,
             ..Case::new("waits", Err((Canceled, Some(Shutdown), "shutting down", "shutting down")))
@@ -483,9 +483,9 @@ async fn attempts_share_one_idempotency_key() {
 
 /// What a call that only waits for its source does within itself is told of no earlier than that it began.
 #[tokio::test]
-async fn brief_observers_hear_short_calls_once() {
-    for (only_waits, expect) in [(true, "short | late | long"), (false, "started | short | started | long")] {
-        let mut scene = Scene::set(|_| (), |_| (), only_waits).await;
+async fn brief_observers_get_short_calls_once() {
+    for (is_io_bound, expect) in [(true, "short | late | long"), (false, "started | short | started | long")] {
+        let mut scene = Scene::set(|_| (), |_| (), is_io_bound).await;
         scene.events = scene.fixture.events.subscribe_brief();
         // Until one event has found nobody, whoever reads all may be there.
         scene.one("fine", json!({}), &scene.run).await;

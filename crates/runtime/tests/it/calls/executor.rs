@@ -62,8 +62,9 @@ async fn every_call_gets_one_outcome_in_order() {
 
 #[tokio::test]
 async fn calls_run_in_parallel_within_their_queue() {
-    let spec = QueueConfig { concurrent: 3, ..QueueConfig::default() };
-    let fixture = fixture(|options| options.queues = Queues::new(BTreeMap::from([("default".to_owned(), spec)]))).await;
+    let config = QueueConfig { concurrent: 3, ..QueueConfig::default() };
+    let fixture =
+        fixture(|options| options.queues = Queues::new(BTreeMap::from([("default".to_owned(), config)]))).await;
     let calls = (0..9).map(|n| call(&n.to_string(), "slow", json!({"n": 20}))).collect();
     let outcomes = fixture.all(calls).await;
     assert!(outcomes.iter().all(|outcome| outcome.ok));
@@ -103,9 +104,9 @@ async fn waiting_for_the_client_pauses_timeouts() {
 
 #[tokio::test]
 async fn a_call_awaiting_its_client_holds_no_slot() {
-    let spec = QueueConfig { concurrent: 1, ..QueueConfig::default() };
+    let config = QueueConfig { concurrent: 1, ..QueueConfig::default() };
     let mut fixture =
-        fixture(|options| options.queues = Queues::new(BTreeMap::from([("default".to_owned(), spec)]))).await;
+        fixture(|options| options.queues = Queues::new(BTreeMap::from([("default".to_owned(), config)]))).await;
     let client = Arc::new(Slow::default());
     fixture.run.client = Arc::clone(&client) as Arc<dyn CallClient>;
     let asking = tokio::spawn({
@@ -133,10 +134,10 @@ async fn a_call_awaiting_its_client_holds_no_slot() {
 }
 
 #[tokio::test]
-async fn a_withdrawn_question_takes_its_slot_again() {
-    let spec = QueueConfig { concurrent: 1, ..QueueConfig::default() };
+async fn a_call_retakes_its_slot_after_withdrawal() {
+    let config = QueueConfig { concurrent: 1, ..QueueConfig::default() };
     let mut fixture =
-        fixture(|options| options.queues = Queues::new(BTreeMap::from([("default".to_owned(), spec)]))).await;
+        fixture(|options| options.queues = Queues::new(BTreeMap::from([("default".to_owned(), config)]))).await;
     fixture.run.client = Arc::new(Slow::default());
     let both = fixture.all(vec![call("a", "withdraws", json!({"n": 50})), call("b", "slow", json!({"n": 300}))]);
     let outcomes = tokio::time::timeout(Duration::from_secs(5), both).await.expect("in time");
@@ -317,7 +318,7 @@ async fn always_on_a_shell_covers_one_command() {
 }
 
 #[tokio::test]
-async fn always_does_not_cross_the_workspace_border() {
+async fn always_approval_stays_within_its_scope() {
     for order in [[1, 9], [9, 1]] {
         let mut fixture = fixture(|_| ()).await;
         let approver = Arc::new(FakeApprover::saying(ApprovalDecision::Always));
@@ -362,7 +363,7 @@ async fn a_call_never_started_shows_its_arguments() {
 }
 
 #[tokio::test]
-async fn a_provider_knows_its_calls_under_way() {
+async fn a_provider_counts_its_running_calls() {
     let fixture = fixture(|_| ()).await;
     let provider = Arc::clone(&fixture.run.snapshot.list()[0].provider);
     assert_eq!(fixture.executor.calls_on(&provider), 0);
@@ -386,7 +387,7 @@ impl InputGuard for DenyingGuard {
 }
 
 #[tokio::test]
-async fn a_later_denying_guard_is_heard() {
+async fn a_later_guard_may_deny() {
     let fixture = fixture(|options| {
         options.guards.push(GuardBinding::new("numbers", Arc::new(Guard)));
         options.guards.push(GuardBinding::new("never", Arc::new(DenyingGuard)));

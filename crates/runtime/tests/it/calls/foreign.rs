@@ -32,7 +32,7 @@ fn terms(fixture: &Fixture, trust: HintTrust, policy: Value) -> (RunContext, Arc
 }
 
 #[tokio::test]
-async fn always_goes_by_what_somebody_vouches_for() {
+async fn always_approval_uses_trusted_effects_only() {
     let plain = json!({"profile": "ask"});
     let noted = json!({"profile": "ask", "tools": [{"tool": "t:shell", "effects": {"destructive": false}}]});
     for (trust, policy, asked) in
@@ -49,7 +49,7 @@ async fn always_goes_by_what_somebody_vouches_for() {
 }
 
 #[tokio::test]
-async fn the_reason_that_is_told_has_no_secrets() {
+async fn reported_reasons_have_no_secrets() {
     let fixture = fixture(|options| {
         let redactor = Arc::new(SecretRedactor::default());
         options.services = Arc::new(Services { redactor, ..(*options.services).clone() });

@@ -133,7 +133,7 @@ impl InputGuard for SelfCallingGuard {
 }
 
 #[tokio::test]
-async fn what_a_guard_calls_is_not_guarded() {
+async fn calls_by_a_guard_are_not_guarded() {
     let fixture = fixture(|options| options.guards.push(GuardBinding::new("tries", Arc::new(SelfCallingGuard)))).await;
     assert!(fixture.one("echo", json!({"n": 1})).await.ok);
     let failed = fixture.one("fails", json!({})).await;

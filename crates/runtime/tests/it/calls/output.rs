@@ -140,7 +140,7 @@ impl Interceptor for Replaces {
 }
 
 #[tokio::test]
-async fn an_interceptor_may_replace_a_stand_in() {
+async fn an_interceptor_may_replace_a_placeholder() {
     let rows = |value: Value| ToolOutput { structured: Some(value), ..ToolOutput::default() };
     let stands_in = ToolOutput::text("later").with_extra("stands_in", "job");
     for (said, replaced, expect) in [
@@ -185,7 +185,7 @@ async fn json_is_previewed_as_json() {
 }
 
 #[tokio::test]
-async fn who_cannot_read_handles_gets_none() {
+async fn callers_without_readers_get_no_handles() {
     let fixture = fixture(|options| options.defaults.tool_response_max_bytes = Some(1000)).await;
     let tool = FixedOutputTool::output(ToolOutput::text("x".repeat(5000)));
     let mut denied = terms(&fixture, tool.clone()).await;
@@ -240,7 +240,7 @@ async fn structured_results_stay_whole_where_they_were_promised() {
 }
 
 #[tokio::test]
-async fn a_broken_promise_is_told_or_an_error() {
+async fn output_schema_mismatch_is_noted_or_fails() {
     let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]});
     for (structured, path) in [
         (Some(json!({"n": 1})), None),

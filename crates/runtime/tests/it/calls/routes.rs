@@ -79,7 +79,7 @@ async fn policy_judges_latent_calls() {
 }
 
 #[tokio::test]
-async fn an_output_is_mended_once() {
+async fn an_output_is_repaired_once() {
     let asked = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&asked);
     let model = FakeModel::new(move |call| {

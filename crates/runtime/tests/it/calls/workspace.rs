@@ -24,8 +24,8 @@ use crate::background::jobs;
 use crate::fixture::{call, fixture, spawn_test};
 
 fn queue(concurrent: usize) -> Queues {
-    let spec = QueueConfig { concurrent, wait_timeout: Duration::from_millis(20), ..QueueConfig::default() };
-    Queues::new(BTreeMap::from([("default".to_owned(), spec)]))
+    let config = QueueConfig { concurrent, wait_timeout: Duration::from_millis(20), ..QueueConfig::default() };
+    Queues::new(BTreeMap::from([("default".to_owned(), config)]))
 }
 
 #[tokio::test]

@@ -111,7 +111,11 @@ impl Tool for ModelChoiceTool {
     }
 }
 
-async fn standing(models: &Arc<FakeModel>, tool: Arc<dyn Tool>, more: impl FnOnce(&mut ExecutorOptions)) -> Fixture {
+async fn fixture_with_approval(
+    models: &Arc<FakeModel>,
+    tool: Arc<dyn Tool>,
+    more: impl FnOnce(&mut ExecutorOptions),
+) -> Fixture {
     let client = Arc::clone(models);
     let mut fixture = fixture(move |options| {
         let services = Services {
@@ -134,10 +138,10 @@ async fn one(fixture: &Fixture, arguments: Value) -> Outcome {
     fixture.all(vec![call]).await.remove(0)
 }
 
-fn story(events: &mut tokio::sync::broadcast::Receiver<Arc<Event>>) -> Vec<String> {
-    let mut story = Vec::new();
+fn job_events(events: &mut tokio::sync::broadcast::Receiver<Arc<Event>>) -> Vec<String> {
+    let mut job_events = Vec::new();
     while let Ok(event) = events.try_recv().map(Arc::unwrap_or_clone) {
-        story.push(match event {
+        job_events.push(match event {
             Event::ToolStarted { .. } => "tool".to_owned(),
             Event::ToolFinished { ok, .. } => format!("tool ended {ok}"),
             Event::LlmAttemptStarted { model, attempt, .. } => format!("{attempt} {model}"),
@@ -155,7 +159,7 @@ fn story(events: &mut tokio::sync::broadcast::Receiver<Arc<Event>>) -> Vec<Strin
             other => panic!("{other:?}"),
         });
     }
-    story
+    job_events
 }
 
 #[tokio::test]
@@ -202,14 +206,14 @@ async fn models_are_tried_in_order() {
         let models = answering(answers.clone());
         let (recommended, default): (Vec<String>, Option<String>) =
             (recommended.iter().map(|model: &&str| (*model).to_owned()).collect(), default.map(str::to_owned));
-        let fixture = standing(&models, declared(preferred), |options| {
+        let fixture = fixture_with_approval(&models, declared(preferred), |options| {
             options.compat = Arc::new(move |_| recommended.clone());
             options.default_model = default;
         })
         .await;
         let mut events = fixture.events.subscribe();
         let outcome = one(&fixture, json!({"text": "x"})).await;
-        let reported = story(&mut events);
+        let reported = job_events(&mut events);
         match expect {
             Ok(n) => {
                 assert_eq!(outcome.structured, Some(json!({"n": n})), "{preferred:?}: {:?}", outcome.error);
@@ -233,7 +237,7 @@ async fn models_are_tried_in_order() {
 }
 
 #[tokio::test]
-async fn answers_follow_the_word_on_their_schema() {
+async fn answers_follow_their_schema_setting() {
     use OnOutputMismatch::{Error, Warn};
     let list = json!({"type": "array", "items": {"type": "string"}});
     let objects = json!({"type": "array", "items": {"type": "object", "required": ["a"]}});
@@ -264,12 +268,12 @@ async fn answers_follow_the_word_on_their_schema() {
         definition.on_output_mismatch = word;
         definition.model_preference = preference(&["a/m"]);
         let tool = define_llm_tool(definition, LlmHooks::default()).expect("a tool");
-        let fixture = standing(&answering(HashMap::from([("a/m", says)])), tool, |_| ()).await;
+        let fixture = fixture_with_approval(&answering(HashMap::from([("a/m", says)])), tool, |_| ()).await;
         let outcome = one(&fixture, json!({"text": "x"})).await;
         match expect {
-            Ok((value, is_told)) => {
+            Ok((value, is_noted)) => {
                 assert_eq!(outcome.structured, Some(value), "{word:?} {says}: {:?}", outcome.error);
-                assert_eq!(outcome.extras.contains_key(SCHEMA_MISMATCH), is_told, "{word:?} {says}");
+                assert_eq!(outcome.extras.contains_key(SCHEMA_MISMATCH), is_noted, "{word:?} {says}");
             }
             Err(part) => {
                 let error = outcome.error.unwrap_or_else(|| panic!("{word:?} {says}"));
@@ -283,7 +287,7 @@ async fn answers_follow_the_word_on_their_schema() {
 async fn the_usage_of_all_attempts_is_summed() {
     let says = HashMap::from([("a/words", "three"), ("a/good", r#"{"n": 3}"#)]);
     let models = answering(says);
-    let fixture = standing(&models, declared(&["a/words", "a/good"]), |_| ()).await;
+    let fixture = fixture_with_approval(&models, declared(&["a/words", "a/good"]), |_| ()).await;
     let outcome = one(&fixture, json!({"text": "x"})).await;
     assert_eq!(outcome.extras["model"], "a/good");
     assert_eq!(outcome.extras["usage"]["input_tokens"], 200);
@@ -303,7 +307,7 @@ async fn the_usage_of_all_attempts_is_summed() {
 #[tokio::test]
 async fn the_caller_names_model_and_mode() {
     let models = answering(HashMap::from([("c/x", r#"{"n": 1}"#)]));
-    let mut fixture = standing(&models, declared(&["a/good"]), |_| ()).await;
+    let mut fixture = fixture_with_approval(&models, declared(&["a/good"]), |_| ()).await;
     fixture.run.llm = LlmOptions { model: Some("c/x".into()), mode: Some("brief".into()), ..LlmOptions::default() };
     let outcome = one(&fixture, json!({"text": "x"})).await;
     assert_eq!((&outcome.extras["model"], &outcome.extras["variant"]), (&json!("c/x"), &json!("brief")));
@@ -321,7 +325,8 @@ async fn a_tool_cannot_prefer_a_recording() {
         (vec!["a/real", "replay:r.jsonl"], Some("replay:r.jsonl"), "played"),
     ] {
         let models = answering(says.clone());
-        let mut fixture = standing(&models, Arc::new(ModelChoiceTool(Effects::READ, preferred)), |_| ()).await;
+        let mut fixture =
+            fixture_with_approval(&models, Arc::new(ModelChoiceTool(Effects::READ, preferred)), |_| ()).await;
         fixture.run.llm.model = forced.map(Into::into);
         assert_eq!(one(&fixture, json!({"text": "x"})).await.text(), expect);
     }
@@ -332,17 +337,17 @@ async fn an_input_over_the_window_skips_the_model() {
     let says = HashMap::from([("a/small", r#"{"n": 1}"#), ("a/large", r#"{"n": 2}"#)]);
     let windows = HashMap::from([("a/small", 600), ("a/large", 100_000)]);
     let models = answering_with_windows(says, windows);
-    let fixture = standing(&models, declared(&["a/small", "a/large"]), |_| ()).await;
+    let fixture = fixture_with_approval(&models, declared(&["a/small", "a/large"]), |_| ()).await;
     let mut events = fixture.events.subscribe();
     assert_eq!(one(&fixture, json!({"text": "x"})).await.extras["model"], "a/small");
-    let _ = story(&mut events);
+    let _ = job_events(&mut events);
     assert_eq!(one(&fixture, json!({"text": "x".repeat(2000)})).await.extras["model"], "a/large");
-    assert_eq!(story(&mut events)[..3], ["tool", "a/large for a/small", "1 a/large"]);
+    assert_eq!(job_events(&mut events)[..3], ["tool", "a/large for a/small", "1 a/large"]);
     let error = one(&fixture, json!({"text": "x".repeat(2_000_000)})).await.error.expect("too long for both");
     assert_eq!(error.kind(), ErrorKind::LimitExceeded);
     assert_eq!(models.requests(), 2);
     // After a failure the rest are looked at with the same input.
-    let fixture = standing(&models, declared(&["a/down", "a/small", "a/large"]), |_| ()).await;
+    let fixture = fixture_with_approval(&models, declared(&["a/down", "a/small", "a/large"]), |_| ()).await;
     assert_eq!(one(&fixture, json!({"text": "x".repeat(2000)})).await.extras["model"], "a/large");
     let asked: Vec<String> = models.asked().iter().map(|(model, _)| model.clone()).collect();
     assert_eq!(asked[2..], ["a/down", "a/large"]);
@@ -380,7 +385,7 @@ async fn a_prompt_leaves_room_for_its_answer() {
         let windows = HashMap::from([("a/small", 8192), ("a/large", 32_768), ("a/exact", 8192)]);
         let models = answering_with_windows(says, windows);
         let tool = define_llm_tool(definition, LlmHooks::default()).expect("a tool");
-        let fixture = standing(&models, tool, |options| {
+        let fixture = fixture_with_approval(&models, tool, |options| {
             options.services = Arc::new(Services { tokens: Arc::new(TenTokenCounter), ..(*options.services).clone() });
         })
         .await;
@@ -412,7 +417,7 @@ async fn no_fallback_after_cancel_or_possible_effect() {
     for (effects, expect) in [(Effects::READ, Some("fine")), (Effects::WRITE, Some("fine")), (write, None)] {
         let models = answering(answers.clone());
         let tool = Arc::new(ModelChoiceTool(effects, vec!["a/bad", "a/good"]));
-        let fixture = standing(&models, tool, |_| ()).await;
+        let fixture = fixture_with_approval(&models, tool, |_| ()).await;
         let outcome = one(&fixture, json!({})).await;
         assert_eq!(outcome.ok.then(|| outcome.text()).as_deref(), expect, "{effects:?}: {:?}", outcome.error);
         assert_eq!(models.requests(), if expect.is_some() { 2 } else { 1 });
@@ -426,7 +431,7 @@ async fn no_fallback_after_cancel_or_possible_effect() {
         }
         answer(&says, call.model)
     }));
-    let fixture = standing(&models, declared(&["a/down", "a/good"]), |_| ()).await;
+    let fixture = fixture_with_approval(&models, declared(&["a/down", "a/good"]), |_| ()).await;
     *cancels.lock().expect("lock") = Some(fixture.run.cancel.clone());
     let error = one(&fixture, json!({"text": "x"})).await.error.expect("cancelled");
     assert_eq!((error.kind(), models.requests()), (ErrorKind::Canceled, 1));
@@ -436,7 +441,7 @@ async fn no_fallback_after_cancel_or_possible_effect() {
     lacking.model_preference = preference(&["a/good", "a/other"]);
     let tool = define_llm_tool(lacking, LlmHooks::default()).expect("a tool");
     let models = answering(ModelAnswers::default());
-    let fixture = standing(&models, tool, |_| ()).await;
+    let fixture = fixture_with_approval(&models, tool, |_| ()).await;
     let error = one(&fixture, json!({})).await.error.expect("refused");
     assert_eq!((error.kind(), models.requests()), (ErrorKind::InvalidParameters, 0));
 }
@@ -447,7 +452,8 @@ async fn a_refused_request_is_not_repeated() {
     let mut cool = LlmDefinition::new(id, "d", json!({"type": "object", "properties": {}}), "", "Hello");
     cool.model_preference = ModelPreference { temperature: Some(0.0), ..preference(&["a/plain"]) };
     let models = answering(ModelAnswers::default());
-    let fixture = standing(&models, define_llm_tool(cool, LlmHooks::default()).expect("a tool"), |_| ()).await;
+    let fixture =
+        fixture_with_approval(&models, define_llm_tool(cool, LlmHooks::default()).expect("a tool"), |_| ()).await;
     assert!(one(&fixture, json!({})).await.error.is_some());
     let sent: Vec<_> = models.asked().iter().map(|(_, request)| request.temperature).collect();
     assert_eq!(sent, [Some(0.0)], "what another form may help is the client's to know");
@@ -462,7 +468,7 @@ async fn a_panicking_observer_fails_no_tool() {
         }
     }
     let models = answering(HashMap::from([("a/good", r#"{"n": 1}"#)]));
-    let fixture = standing(&models, declared(&["a/good"]), |options| {
+    let fixture = fixture_with_approval(&models, declared(&["a/good"]), |options| {
         options.services = Arc::new(Services { events: Arc::new(Panics), ..(*options.services).clone() });
     })
     .await;
@@ -568,7 +574,7 @@ async fn a_variant_may_have_its_own_schema() {
         let models = answering(says);
         let definition = LlmDefinition { variants, ..definition.clone() };
         let tool = define_llm_tool(definition, LlmHooks::default()).expect("a tool");
-        let fixture = standing(&models, tool, |_| ()).await;
+        let fixture = fixture_with_approval(&models, tool, |_| ()).await;
         let outcome = one(&fixture, json!({"text": "a cat"})).await;
         assert_eq!(outcome.structured, Some(json!({"label": "cat"})), "{:?}", outcome.error);
         assert_eq!(outcome.extras["model"], expect);

@@ -119,7 +119,7 @@ async fn check(scorer: Method, query: &str, expect: &[&str], by: &str, fell_back
 }
 
 #[tokio::test]
-async fn words_need_nobody_else() {
+async fn lexical_scorers_need_no_model() {
     for (method, name) in [(Method::Auto, "auto"), (Method::Bm25, "bm25"), (Method::Keyword, "keyword")] {
         check(method.clone(), "send a letter", &["mail"], name, &[]).await;
         check(method, "nothing like it", &[], name, &[]).await;
@@ -150,7 +150,7 @@ async fn scores_order_and_named_tools_come_first() {
 }
 
 #[tokio::test]
-async fn the_dear_pass_sees_what_the_cheap_keeps() {
+async fn the_second_scorer_ranks_only_survivors() {
     let scorer = FunctionScorer::new(|name| Ok(if name == "forecast" { 0.9 } else { 0.4 }));
     let cascade = |survivors| {
         Method::Cascade(Arc::new(Cascade { first: Method::Bm25, then: Method::Custom(scorer.clone()), survivors }))
@@ -162,7 +162,7 @@ async fn the_dear_pass_sees_what_the_cheap_keeps() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn past_a_scorers_time_registration_orders() {
+async fn after_a_scorers_timeout_registration_order_applies() {
     let snapshot = snapshot().await;
     let slow = Arc::new(FunctionScorer {
         takes: Duration::from_secs(60),
@@ -362,7 +362,7 @@ impl Embedder for Topics {
 }
 
 #[tokio::test]
-async fn meaning_finds_what_words_do_not() {
+async fn vectors_find_what_words_do_not() {
     let snapshot = snapshot().await;
     let check = async |works: bool, method: Method, expect: &[&str], by: &str| {
         let vectors = Arc::new(ToolVectors::new(Arc::new(Topics { works }), None));
@@ -421,7 +421,7 @@ impl VectorSource for NeverLoaded {
 }
 
 #[tokio::test(start_paused = true)]
-async fn words_count_where_the_embeddings_never_answer() {
+async fn words_rank_when_embeddings_do_not_answer() {
     let snapshot = snapshot().await;
     let silent = || Arc::new(Arc::new(ToolVectors::new(Arc::new(Silent), None))) as Arc<dyn VectorSource>;
     for source in [silent(), Arc::new(NeverLoaded)] {
@@ -441,7 +441,7 @@ async fn words_count_where_the_embeddings_never_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_pass_stands_without_a_judges_answer() {
+async fn the_first_pass_counts_without_a_judge() {
     let snapshot = snapshot().await;
     let selector = Selector::new().with_judge(Arc::new(judge(Arc::new(FakeModel::hanging()), |_| ()).await));
     let options = PickOptions { timeout: Some(Duration::from_secs(1)), ..options(Method::Judge) };

@@ -96,7 +96,7 @@ async fn a_search_lists_what_the_caller_may_use() {
 }
 
 #[tokio::test]
-async fn where_nothing_is_found_the_namespaces_are_named() {
+async fn empty_searches_name_the_namespaces() {
     let setup = SelectFixture::new(Profile::Ask, guest()).await;
     let (names, text) = setup.finds(json!({"query": "zzzz"})).await;
     assert_eq!((names.len(), text.as_str()), (0, "No tool fits \"zzzz\". Try other words, or look in: fs (2), gh (1)"));
@@ -169,7 +169,7 @@ async fn descriptions_are_whole_and_unknown_names_get_help() {
 }
 
 #[tokio::test]
-async fn a_carried_call_is_judged_as_its_tool() {
+async fn an_indirect_call_follows_its_tools_policy() {
     let setup = SelectFixture::new(Profile::Ask, guest()).await;
     let carry = |name: &str| json!({"name": name, "arguments": {"path": "a"}});
     let ran = setup.call("tools__call", carry("fs__read")).await;

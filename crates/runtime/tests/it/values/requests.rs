@@ -189,7 +189,7 @@ async fn plans_run_with_the_arguments_they_mean() {
 
 /// The requests of the larger data, where it is.
 #[tokio::test(start_paused = true)]
-async fn plans_of_real_requests_run_as_meant() {
+async fn plans_of_real_requests_run_as_intended() {
     let Some(folder) = toolwright_testkit::test_data("plans") else { return };
     let tools: Vec<ServerTool> = read_lines(&folder.join("tools.jsonl")).expect("tools");
     let requests: Vec<Request> = read_lines(&folder.join("plans.jsonl")).expect("plans");

@@ -143,7 +143,7 @@ async fn readers_of_a_queue_share_its_messages() {
 }
 
 #[tokio::test]
-async fn cursors_are_kept_apart_and_only_move_on() {
+async fn cursors_are_separate_and_only_advance() {
     let store = SqliteStore::in_memory().expect("store");
     store.set_cursor(&mailbox(), 7, 0).await.expect("moved");
     store.set_cursor(&mailbox(), 3, 0).await.expect("not moved");
@@ -246,7 +246,7 @@ async fn a_full_mailbox_refuses_until_it_is_read() {
 }
 
 #[tokio::test]
-async fn a_sender_learns_which_wired_mailboxes_are_full() {
+async fn senders_get_the_full_subscribed_mailboxes() {
     let store = SqliteStore::in_memory().expect("store");
     let [full, free] = ["full", "free"].map(SessionId::new);
     let to = |session: &SessionId| NewRow { session: session.clone(), ..message("x") };

@@ -44,7 +44,7 @@ fn missing_model_files_name_the_remedy() {
 }
 
 #[test]
-fn what_is_not_built_in_is_said() {
+fn unsupported_model_files_are_named() {
     let serve = "embeddings API";
     check("config.json", replaced("\"bert\"", "\"mpnet\""), &["the model type `mpnet` is not supported", serve]);
     check("modules.json", replaced("models.Normalize", "models.Dense"), &["a module `Dense`", serve]);
@@ -92,7 +92,7 @@ async fn weights_that_are_no_numbers_give_an_error() {
 }
 
 #[test]
-fn a_place_that_is_no_directory_is_named() {
+fn errors_name_paths_that_are_not_directories() {
     let message = SentenceTransformer::load("/nowhere/at/all".as_ref()).unwrap_err().to_string();
     assert!(message.contains("/nowhere/at/all/config.json"), "{message}");
 }

@@ -71,7 +71,7 @@ async fn long_texts_are_cut() {
 }
 
 #[tokio::test]
-async fn prompts_stand_before_what_they_are_for() {
+async fn prompts_precede_their_input() {
     let dir = tiny::directory(&PLAIN);
     let plain = SentenceTransformer::load(dir.path()).unwrap();
     let prompts = r#"{"prompts": {"query": "find ", "passage": "list "}, "default_prompt_name": null}"#;

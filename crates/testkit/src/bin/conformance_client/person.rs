@@ -27,10 +27,10 @@ impl Consent for Browser {
 }
 
 /// Answers the questions of servers during a call.
-pub(crate) struct Agreeable;
+pub(crate) struct AcceptingClient;
 
 #[async_trait]
-impl CallClient for Agreeable {
+impl CallClient for AcceptingClient {
     fn capabilities(&self) -> Map<String, Value> {
         let all = json!({"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}});
         all.as_object().cloned().unwrap_or_default()

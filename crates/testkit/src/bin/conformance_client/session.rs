@@ -17,7 +17,7 @@ use toolwright_oauth::{CredentialStore, OAuth, OAuthOptions};
 use toolwright_runtime::{EventHub, Executor, ExecutorOptions, RunContext, SqliteStore, SystemClock};
 use url::Url;
 
-use super::person::{Agreeable, Browser};
+use super::person::{AcceptingClient, Browser};
 use super::report;
 use super::scenario::Scenario;
 
@@ -54,10 +54,10 @@ impl Session {
         });
         let transport = McpTransport::Http { url: url.to_owned(), headers: Default::default() };
         let config = McpServerConfig { connect_timeout: CONNECT_TIMEOUT, ..transport.into() };
-        let spec = McpServerOptions { authorizer: Some(Arc::new(oauth)), ..McpServerOptions::new(SERVER, config) };
+        let options = McpServerOptions { authorizer: Some(Arc::new(oauth)), ..McpServerOptions::new(SERVER, config) };
         let deps =
             McpOptions { manifests: Arc::clone(&store) as _, events: Arc::clone(&events) as _, roots: Arc::default() };
-        let provider = McpProvider::new(spec, deps);
+        let provider = McpProvider::new(options, deps);
         let mut services = Services::none(Arc::new(SystemClock));
         services.events = events as _;
         let executor = Executor::new(ExecutorOptions::new(Arc::new(services), Arc::clone(&store) as _, store as _));
@@ -69,7 +69,7 @@ impl Session {
         };
         let session = Arc::new(session);
         let run = |snapshot: Snapshot| RunContext {
-            client: Arc::new(Agreeable),
+            client: Arc::new(AcceptingClient),
             ..RunContext::new(
                 Arc::clone(&session),
                 Arc::new(snapshot),

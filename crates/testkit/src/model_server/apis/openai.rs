@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::model_server::check::{
-    Checked, answer_schema, ensure, filled, is_base64, is_file, is_name, mentions_json, tool, word,
+    Checked, answer_schema, contains_json_word, ensure, filled, is_base64, is_file, is_name, tool, word,
 };
 use crate::model_server::sending::{Sent, pieces};
 use crate::model_server::{Answer, RecordedRequest, Reply, Stop};
@@ -33,7 +33,7 @@ pub(in crate::model_server) fn check(body: &Value) -> Checked {
         "'tool_choice' is only allowed when 'tools' are specified".into()
     })?;
     answer_schema(ApiRules::OpenAiChat, body)?;
-    ensure(body["response_format"]["type"] != "json_object" || mentions_json(filled(body, "messages")?), || {
+    ensure(body["response_format"]["type"] != "json_object" || contains_json_word(filled(body, "messages")?), || {
         "'messages' must contain the word 'json' in some form, to use 'response_format' of type 'json_object'.".into()
     })?;
     ensure(body.get("stream_options").is_none() || body["stream"] == true, || {

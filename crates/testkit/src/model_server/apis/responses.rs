@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::openai::{call_id, error_body};
 use super::tool_search::{self, LoadedNamespaces};
 use crate::model_server::check::{
-    Checked, answer_schema, ensure, filled, is_base64, is_file, is_name, mentions_json, tool, word,
+    Checked, answer_schema, contains_json_word, ensure, filled, is_base64, is_file, is_name, tool, word,
 };
 use crate::model_server::sending::{Sent, pieces};
 use crate::model_server::{Answer, RecordedRequest, Reply, Stop};
@@ -42,7 +42,7 @@ pub(in crate::model_server) fn check(body: &Value) -> Checked {
     })?;
     let format = &body["text"]["format"];
     if format["type"] == "json_object" {
-        let speaks = body["input"].as_array().is_none_or(|items| mentions_json(items));
+        let speaks = body["input"].as_array().is_none_or(|items| contains_json_word(items));
         return ensure(speaks, || {
             "Response input messages must contain the word 'json' in some form to use 'text.format' of type \
              'json_object'."

@@ -166,7 +166,7 @@ fn every_rule_has_an_example() {
 }
 
 #[test]
-fn what_is_not_a_function_is_left_alone() {
+fn non_function_tools_are_ignored() {
     let own = [
         (OpenAiChat, json!([{ "type": "custom", "custom": { "name": "a b" } }])),
         (OpenAiResponses, json!([{ "type": "web_search" }, { "type": "custom", "name": "a b" }])),

@@ -22,7 +22,7 @@ pub struct Conversation {
     pub(super) app: Arc<Toolwright>,
     pub(super) driver: Driver,
     pub(super) options: RunOptions,
-    pub(super) spec: RunConfig,
+    pub(super) config: RunConfig,
     pub(super) state: Option<RunState>,
     pub(super) on_event: Option<OnEvent>,
 }
@@ -42,7 +42,7 @@ impl Conversation {
     pub async fn send(&mut self, message: impl Into<String>) -> Result<RunReport, Error> {
         let message = message.into();
         match &mut self.state {
-            None => self.state = Some(RunState::new(self.spec.clone(), vec![Message::user(message)])),
+            None => self.state = Some(RunState::new(self.config.clone(), vec![Message::user(message)])),
             Some(state) => {
                 state.continue_with(vec![ContentBlock::text(message)]).map_err(|error| Error::Agent(error.into()))?
             }
@@ -78,7 +78,7 @@ impl Conversation {
     /// # Errors
     /// [`Error::Agent`] if it cannot be saved.
     pub async fn keep(&self, message: impl Into<String>) -> Result<(), Error> {
-        let state = RunState::new(self.spec.clone(), vec![Message::user(message.into())]);
+        let state = RunState::new(self.config.clone(), vec![Message::user(message.into())]);
         Ok(self.driver.keep(&state, &self.options).await?)
     }
 
@@ -110,10 +110,10 @@ impl Conversation {
     pub async fn load_for(&mut self, may_run: impl Fn(&str) -> bool) -> Result<(), Error> {
         let mut state = self.driver.load(&self.options).await?;
         state.dispatch_only(may_run);
-        self.spec = state.spec().clone();
-        if let Some(agent) = &self.spec.agent {
+        self.config = state.config().clone();
+        if let Some(agent) = &self.config.agent {
             // Its profile is that of the resuming caller; its own restrictions stay.
-            self.options.policy = Arc::new(agent.ruled(&self.options.policy));
+            self.options.policy = Arc::new(agent.with_agent_rules(&self.options.policy));
             self.options.session = as_agent(&self.options.session, Some(agent));
         }
         self.state = Some(state);
@@ -128,7 +128,7 @@ impl Conversation {
     pub async fn open_or_create(&mut self, introduction: String) -> Result<(), Error> {
         match self.load().await {
             Err(Error::Agent(DriverError::NotFound(_))) => {
-                self.state = Some(RunState::resident(self.spec.clone(), introduction));
+                self.state = Some(RunState::resident(self.config.clone(), introduction));
                 Ok(())
             }
             loaded => loaded,
@@ -148,20 +148,20 @@ impl Conversation {
         let message = message.into();
         let services = self.app.executor().services();
         // A plan's references apply to the arguments of all tools, as in its check.
-        self.spec.input.foreign = true;
-        let input = self.spec.input.clone();
+        self.config.input.foreign = true;
+        let input = self.config.input.clone();
         let values = RunVariables::open(&*services.log, &*services.outputs, &self.options.session.id, input).await?;
         let writer = PlanWriter {
-            model: self.spec.model.clone(),
-            tools: self.spec.tools.clone(),
+            model: self.config.model.clone(),
+            tools: self.config.tools.clone(),
             max_cost,
             ..PlanWriter::default()
         };
         let words = Arc::new(UserRequest::new([message.as_str()]));
         let written = self.app.write(&message, &writer, (&self.options, &values, Some(&words))).await?;
         if written.check.is_valid() {
-            let (spec, plan) = (self.spec.clone(), &written.document.over(&self.spec.input));
-            let mut state = self.driver.of_plan(spec, message, plan, AfterPlan::Answer, &self.options);
+            let (config, plan) = (self.config.clone(), &written.document.over(&self.config.input));
+            let mut state = self.driver.of_plan(config, message, plan, AfterPlan::Answer, &self.options);
             state.on_planned(written.usage);
             self.driver.keep(&state, &self.options).await?;
             self.state = Some(state);
@@ -207,8 +207,8 @@ impl Conversation {
 
     /// Returns the agent's specification.
     #[must_use]
-    pub fn spec(&self) -> &RunConfig {
-        &self.spec
+    pub fn config(&self) -> &RunConfig {
+        &self.config
     }
 
     /// Returns the state of the conversation; `None` before its first message.

@@ -47,7 +47,7 @@ impl Facades {
         let config = self.0.config();
         let usual = || config.sections.models.default.as_deref().or(self.0.default_model());
         let model = match target {
-            RunTarget::Agent(name) => config.agent(name)?.spec.model.as_deref().or_else(usual)?,
+            RunTarget::Agent(name) => config.agent(name)?.config.model.as_deref().or_else(usual)?,
             RunTarget::Model(model) | RunTarget::Raw(model) => model.as_str(),
         };
         Some(model.to_owned())
@@ -66,7 +66,7 @@ impl AgentSource for Facades {
     fn names(&self) -> Vec<String> {
         let config = self.0.config();
         let models = &config.sections.models;
-        let agents = config.agents.iter().map(|agent| agent.spec.name.clone());
+        let agents = config.agents.iter().map(|agent| agent.config.name.clone());
         let default = models.default.clone().or_else(|| self.0.default_model().map(str::to_owned));
         let mut ids: Vec<String> = default.into_iter().collect();
         ids.extend(models.by_name.keys().filter(|name| name.contains('/')).cloned());
@@ -122,7 +122,7 @@ impl AgentSource for Facades {
         agent = agent.narrowed_to(&rights).shared_approver(order.approver).cancel(order.cancel).job_wait(None);
         agent.session = Some(order.session);
         let conversation = agent.id(order.run).conversation().await.map_err(|error| error.to_string())?;
-        Ok(PreparedRun { driver: conversation.driver, options: conversation.options, spec: conversation.spec })
+        Ok(PreparedRun { driver: conversation.driver, options: conversation.options, config: conversation.config })
     }
 
     fn inbox(&self) -> Arc<dyn Approver> {

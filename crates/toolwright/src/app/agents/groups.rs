@@ -15,13 +15,13 @@ use toolwright_core::store::{Claim, RunStore as _};
 
 use super::Agent;
 use crate::app::Toolwright;
-use crate::app::stores::PARKED;
+use crate::app::stores::QUESTION_TIMEOUT;
 use crate::error::Error;
 
 /// How often the members are looked up.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a member waits for another process that drives it, and after a failure.
-const AGAIN: Duration = Duration::from_secs(5);
+const RETRY_PAUSE: Duration = Duration::from_secs(5);
 
 /// The task that drives members. When it is dropped they pause, and can continue later.
 #[derive(Debug)]
@@ -59,7 +59,7 @@ impl Toolwright {
                     Err(error) => tracing::warn!("the members of groups cannot be read: {error}"),
                 }
                 drop(app);
-                tokio::time::sleep(LOOK).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
         }))
     }
@@ -95,13 +95,13 @@ async fn keep(app: Weak<Toolwright>, member: Member, cancel: Cancel) {
             Err(error) => tracing::warn!(member = member.name, "a member of a group cannot be claimed: {error}"),
         }
         drop(app);
-        tokio::time::sleep(AGAIN).await;
+        tokio::time::sleep(RETRY_PAUSE).await;
     }
 }
 
 async fn drive(app: &Arc<Toolwright>, member: &Member, cancel: &Cancel) -> Result<(), Error> {
     // A call that needs a person becomes a job that waits; a message reports its end.
-    let inbox = || Arc::new(app.ask_inbox_for(PARKED, AnswerSource::Elsewhere, |_| ())) as Arc<dyn Approver>;
+    let inbox = || Arc::new(app.ask_inbox_for(QUESTION_TIMEOUT, AnswerSource::Elsewhere, |_| ())) as Arc<dyn Approver>;
     let asked = app.own_approver().unwrap_or_else(inbox);
     let approver = Arc::new(MemberApprover { member: member.name.clone(), asked });
     let principal = app.principal_now(&member.rights.principal).ok();
@@ -141,8 +141,8 @@ impl Approver for MemberApprover {
         self.asked.answers()
     }
 
-    fn otherwise(&self) -> Option<Arc<dyn Approver>> {
-        let asked = self.asked.otherwise()?;
+    fn fallback_approver(&self) -> Option<Arc<dyn Approver>> {
+        let asked = self.asked.fallback_approver()?;
         Some(Arc::new(Self { member: self.member.clone(), asked }))
     }
 

@@ -53,7 +53,7 @@ impl Toolwright {
             limits: self.usual_limits(),
             settings: ModelSettings::default(),
             tools: Vec::new(),
-            spec: None,
+            config: None,
             window: None,
             exposure: None,
             dispatch: None,
@@ -77,7 +77,7 @@ impl Toolwright {
 
     /// Returns the agents that are defined in the configuration and in agent files.
     pub fn agents(&self) -> Vec<AgentConfig> {
-        self.config().agents.iter().map(|agent| agent.spec.clone()).collect()
+        self.config().agents.iter().map(|agent| agent.config.clone()).collect()
     }
 
     /// Returns the agent that is defined by this name, with its prompt, model, tools, limits, report and policy. Later
@@ -87,33 +87,33 @@ impl Toolwright {
     /// [`Error::Usage`] if there is none, with the nearest name.
     pub fn agent_named(self: &Arc<Self>, name: &str) -> Result<Agent, Error> {
         let config = self.config();
-        let Some(AgentEntry { spec, .. }) = config.agent(name) else {
-            let known = config.agents.iter().map(|agent| agent.spec.name.as_str());
+        let Some(AgentEntry { config: definition, .. }) = config.agent(name) else {
+            let known = config.agents.iter().map(|agent| agent.config.name.as_str());
             return Err(Error::Usage(unknown_agent(name, known)));
         };
-        let model = spec.model.as_deref().or(config.sections.models.default.as_deref()).or(self.default_model());
+        let model = definition.model.as_deref().or(config.sections.models.default.as_deref()).or(self.default_model());
         let mut agent = self.agent(model.unwrap_or_default());
-        if !spec.prompt.is_empty() {
-            agent = agent.system(&*spec.prompt);
+        if !definition.prompt.is_empty() {
+            agent = agent.system(&*definition.prompt);
         }
         let usual = agent.limits;
         agent.limits = Limits {
-            turns: spec.limits.turns.unwrap_or(usual.turns),
-            calls: spec.limits.calls.or(usual.calls),
-            time: spec.limits.time.or(usual.time),
-            tokens: spec.limits.tokens,
+            turns: definition.limits.turns.unwrap_or(usual.turns),
+            calls: definition.limits.calls.or(usual.calls),
+            time: definition.limits.time.or(usual.time),
+            tokens: definition.limits.tokens,
         };
-        agent.tools = spec.tools.clone().unwrap_or_default();
-        agent.settings = spec.settings.clone();
-        agent.profile = spec.policy;
-        let schema = spec.output_schema.clone().map(Value::Object);
+        agent.tools = definition.tools.clone().unwrap_or_default();
+        agent.settings = definition.settings.clone();
+        agent.profile = definition.policy;
+        let schema = definition.output_schema.clone().map(Value::Object);
         agent.report = Some(match schema {
             Some(schema) => {
                 ReportConfig::by_schema(schema).map_err(|error| Error::Usage(format!("{name}: {error}")))?
             }
             None => ReportConfig::default(),
         });
-        agent.spec = Some(Arc::new(spec.clone()));
+        agent.config = Some(Arc::new(definition.clone()));
         Ok(agent)
     }
 }
@@ -131,7 +131,7 @@ pub struct Agent {
     limits: Limits,
     settings: ModelSettings,
     tools: Vec<String>,
-    spec: Option<Arc<AgentConfig>>,
+    config: Option<Arc<AgentConfig>>,
     window: Option<usize>,
     exposure: Option<Option<Exposure>>,
     dispatch: Option<Dispatch>,
@@ -333,7 +333,7 @@ impl Agent {
             return Ok(());
         }
         let conversation = self.conversation().await?;
-        let state = RunState::new(conversation.spec.clone(), vec![Message::user(task)]);
+        let state = RunState::new(conversation.config.clone(), vec![Message::user(task)]);
         let state = state.to_json().map_err(|error| StoreError::failed("write a run as JSON", error))?;
         Ok(runs.save_run(&id, &state).await?)
     }
@@ -412,8 +412,8 @@ impl Agent {
             None => driver,
         };
         let options = self.options();
-        let spec = self.spec(&driver, &options);
-        Conversation { app: self.app, driver, options, spec, state: None, on_event: self.on_event }
+        let config = self.run_config(&driver, &options);
+        Conversation { app: self.app, driver, options, config, state: None, on_event: self.on_event }
     }
 
     /// Returns what its first request shows the model before the task: the system prompt in its sections, and the
@@ -426,21 +426,21 @@ impl Agent {
         if models.endpoints().known(&self.model).is_err() {
             models.ready(&self.model).await?;
         }
-        let Conversation { driver, options, spec, .. } = self.begun().await;
-        Ok(driver.preview(&spec, &options).await)
+        let Conversation { driver, options, config, .. } = self.begun().await;
+        Ok(driver.preview(&config, &options).await)
     }
 
     fn options(&self) -> RunOptions {
         let app = &self.app;
         let mut policy = app.config().policy(self.profile, Profile::Ask);
-        if let Some(spec) = &self.spec {
-            policy = spec.ruled(&policy);
+        if let Some(config) = &self.config {
+            policy = config.with_agent_rules(&policy);
         }
         if let Some(outer) = self.rights.as_ref().and_then(|rights| rights.policy()) {
             policy = policy.under(outer);
         }
         let policy = Arc::new(policy);
-        let mut session = as_agent(&app.session(self.session.as_deref().unwrap_or(&self.id)), self.spec.as_deref());
+        let mut session = as_agent(&app.session(self.session.as_deref().unwrap_or(&self.id)), self.config.as_deref());
         if let Some(rights) = &self.rights {
             Arc::make_mut(&mut session).principal = rights.principal.clone();
         }
@@ -462,20 +462,20 @@ impl Agent {
 
     /// Returns globs on the tools that it may not use, including itself; all tools if its definition has an empty list.
     fn denied(&self) -> Vec<String> {
-        let Some(spec) = &self.spec else { return Vec::new() };
-        let none = self.tools.is_empty() && spec.tools.as_ref().is_some_and(Vec::is_empty);
-        let own = format!("agent:{}", spec.name);
+        let Some(config) = &self.config else { return Vec::new() };
+        let none = self.tools.is_empty() && config.tools.as_ref().is_some_and(Vec::is_empty);
+        let own = format!("agent:{}", config.name);
         if none {
             return vec!["*".to_owned()];
         }
-        let is_privileged = self.privileged.unwrap_or(spec.privileged);
+        let is_privileged = self.privileged.unwrap_or(config.privileged);
         let changes = CHANGES.iter().filter(|_| !is_privileged).map(|tool| (*tool).to_owned());
-        spec.disallowed_tools.iter().cloned().chain([own]).chain(changes).collect()
+        config.disallowed_tools.iter().cloned().chain([own]).chain(changes).collect()
     }
 
-    fn spec(&self, driver: &Driver, options: &RunOptions) -> RunConfig {
-        let usual = self.app.run_spec(&self.model);
-        let mut spec = RunConfig {
+    fn run_config(&self, driver: &Driver, options: &RunOptions) -> RunConfig {
+        let usual = self.app.run_config(&self.model);
+        let mut config = RunConfig {
             settings: self.settings.clone().into(),
             limits: self
                 .rights
@@ -484,18 +484,18 @@ impl Agent {
             dispatch: self.dispatch.unwrap_or(usual.dispatch),
             tools: self.tools.clone(),
             denied: self.denied(),
-            agent: self.spec.clone(),
+            agent: self.config.clone(),
             rights: self.rights.clone(),
             window: self.window.or(usual.window),
             exposure: self.exposure.unwrap_or(usual.exposure),
             ..usual
         };
-        spec.agent_tools.report.clone_from(&self.report);
+        config.agent_tools.report.clone_from(&self.report);
         let hints: Vec<String> = self.input.in_words().into_iter().collect();
-        spec.system = driver.system_prompt(self.system.as_deref().unwrap_or(BASE_PROMPT), &hints, &spec, options);
-        spec.input = self.input.clone();
-        spec.input.foreign |= self.spec.as_ref().is_some_and(|agent| agent.foreign_references);
-        spec
+        config.system = driver.system_prompt(self.system.as_deref().unwrap_or(BASE_PROMPT), &hints, &config, options);
+        config.input = self.input.clone();
+        config.input.foreign |= self.config.as_ref().is_some_and(|agent| agent.foreign_references);
+        config
     }
 }
 

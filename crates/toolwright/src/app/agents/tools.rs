@@ -20,7 +20,7 @@ pub(in crate::app) struct ConfiguredAgents {
 
 impl ConfiguredAgents {
     fn of(config: &Config) -> Self {
-        let agents = config.agents.iter().map(|agent| agent.spec.clone()).collect();
+        let agents = config.agents.iter().map(|agent| agent.config.clone()).collect();
         Self { agents, limits: config.sections.defaults.agents.clone() }
     }
 }
@@ -44,8 +44,8 @@ impl Toolwright {
                 tree: Arc::clone(&self.store) as _,
                 limits: settings.limits.clone(),
                 default_model: self.default_model.clone(),
-                spec: Arc::new(move |model| match app.upgrade() {
-                    Some(app) => app.run_spec(model),
+                config: Arc::new(move |model| match app.upgrade() {
+                    Some(app) => app.run_config(model),
                     None => RunConfig::new(model, ""),
                 }),
             };
@@ -78,7 +78,7 @@ impl Toolwright {
     }
 
     /// Returns the configured specification of a run with this model, without a prompt.
-    pub(crate) fn run_spec(&self, model: &str) -> RunConfig {
+    pub(crate) fn run_config(&self, model: &str) -> RunConfig {
         let config = self.config();
         let (defaults, selection) = (&config.sections.defaults, &config.sections.selection);
         let card = toolwright_core::model::ModelClient::card(&*self.models, model);

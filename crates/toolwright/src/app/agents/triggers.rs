@@ -16,7 +16,7 @@ use toolwright_runtime::triggers::{FiringEnd, FiringSuspension, FiringTarget};
 use toolwright_runtime::{TriggerManager, TriggerRunner};
 
 use super::Agent;
-use crate::app::stores::PARKED;
+use crate::app::stores::QUESTION_TIMEOUT;
 use crate::app::{LIST_WAIT, Toolwright};
 use crate::error::Error;
 
@@ -190,7 +190,7 @@ impl FiringTarget for AgentRunner {
         suspension: FiringSuspension,
     ) -> Result<FiringEnd, String> {
         let app = self.app()?;
-        let inbox = app.ask_inbox_for(PARKED, AnswerSource::Elsewhere, move |_| {
+        let inbox = app.ask_inbox_for(QUESTION_TIMEOUT, AnswerSource::Elsewhere, move |_| {
             let suspension = suspension.clone();
             tokio::spawn(async move { suspension.suspend().await });
         });

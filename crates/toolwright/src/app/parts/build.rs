@@ -80,8 +80,8 @@ impl ProviderOptions {
             privileged: config
                 .agents
                 .iter()
-                .filter(|agent| agent.spec.privileged)
-                .map(|agent| agent.spec.name.clone())
+                .filter(|agent| agent.config.privileged)
+                .map(|agent| agent.config.name.clone())
                 .collect(),
             triggers: trigger_kinds(config),
             optional: optional_tools(config),
@@ -186,7 +186,7 @@ fn trigger_kinds(config: &Config) -> Vec<TriggerKind> {
 /// Returns whether the configuration names this built-in tool, which is then listed. A glob that begins with the
 /// namespace counts, except `agent__*`, which means the agents.
 fn is_named(config: &Config, namespace: &str, name: &str) -> bool {
-    let agents = config.agents.iter().flat_map(|agent| agent.spec.tools.iter().flatten());
+    let agents = config.agents.iter().flat_map(|agent| agent.config.tools.iter().flatten());
     let views = config.sections.views.values().flat_map(|view| &view.allowed);
     let defaults = &config.sections.defaults;
     let named = agents.chain(views).chain(&defaults.builtins_allowed).chain(&config.sections.selection.pinned);
@@ -225,7 +225,7 @@ fn trigger_tools(config: &Config) -> Vec<TriggerTool> {
 }
 
 fn agent_names(config: &Config) -> Vec<String> {
-    config.agents.iter().map(|agent| agent.spec.name.clone()).collect()
+    config.agents.iter().map(|agent| agent.config.name.clone()).collect()
 }
 
 /// Returns the files that tools must not change without approval: every possible configuration file, existing or not,
@@ -322,7 +322,7 @@ pub(in crate::app) fn missing_tools(config: &Config) -> Vec<(String, String)> {
 }
 
 /// Returns the options of an MCP provider.
-pub(in crate::app) fn server_spec(
+pub(in crate::app) fn server_options(
     server: &Server,
     config: &Config,
     redactor: &Arc<SecretRedactor>,
@@ -409,7 +409,7 @@ pub(in crate::app) fn executor(
         .as_ref()
         .map_or_else(|| config.state_dir.join("outputs"), |dir| config.root.join(PathBuf::from(dir)));
     let stored = OutputFiles::with_limits(dir, outputs.max_bytes, outputs.max_age);
-    stored.keep_swept();
+    stored.start_sweeping();
     let services = Services {
         model: ModelTraffic::new(Arc::clone(models) as _, config.model_traffic()),
         files: Arc::new(SessionFiles::default()),

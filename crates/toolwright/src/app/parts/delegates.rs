@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_lie_in_the_workspace() {
+    fn files_stay_in_the_workspace() {
         let (root, outside) = (tempfile::tempdir().expect("dir"), tempfile::tempdir().expect("dir"));
         std::fs::write(root.path().join("d.yaml"), "context: hello").expect("write");
         std::fs::write(outside.path().join("d.yaml"), "context: other").expect("write");

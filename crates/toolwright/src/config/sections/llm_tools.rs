@@ -31,7 +31,7 @@ pub enum LlmEntry {
     /// A text template.
     Template(TemplateDefinition),
     /// Changes to a shipped tool's description or models.
-    Tuned(Tuned),
+    Tuned(ShippedToolOverrides),
     /// The shipped tool of this name is disabled.
     Off(String),
 }
@@ -52,7 +52,7 @@ impl LlmEntry {
 /// Changes to a shipped tool.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Tuned {
+pub struct ShippedToolOverrides {
     #[serde(skip)]
     name: String,
     title: Option<String>,
@@ -62,10 +62,10 @@ pub struct Tuned {
     tags: Vec<String>,
 }
 
-/// The keys of [`Tuned`].
-const TUNED: [&str; 5] = ["title", "description", "model_preference", "recommended_threshold", "tags"];
+/// The keys of [`ShippedToolOverrides`].
+const OVERRIDE_KEYS: [&str; 5] = ["title", "description", "model_preference", "recommended_threshold", "tags"];
 
-impl Tuned {
+impl ShippedToolOverrides {
     /// Applies these changes to the shipped definition.
     #[must_use]
     pub fn over(&self, shipped: &LlmDefinition) -> LlmDefinition {
@@ -183,7 +183,7 @@ fn from_file(path: &Path, text: &str) -> Result<Map<String, Value>, String> {
     let (front, body) = if is_markdown { split(text)? } else { (text, "") };
     let node = Node::parse(front, &file).map_err(|problem| problem.message)?;
     let Value::Object(mut fields) = node.to_value() else { return Err("it is no mapping".to_owned()) };
-    fields = one_spelling(fields);
+    fields = to_snake_case_fields(fields);
     if is_markdown {
         add_body(body, &mut fields)?;
     }
@@ -203,13 +203,13 @@ fn over(mut own: Map<String, Value>, mut fields: Map<String, Value>) -> Result<M
 }
 
 /// Converts field names to snake case, as `output_schema`; names in schemas, examples and prepared values stay.
-fn one_spelling(fields: Map<String, Value>) -> Map<String, Value> {
+fn to_snake_case_fields(fields: Map<String, Value>) -> Map<String, Value> {
     let within = |key: &str, value: Value| match (key, value) {
-        ("max_tokens" | "model_preference", Value::Object(fields)) => Value::Object(one_spelling(fields)),
+        ("max_tokens" | "model_preference", Value::Object(fields)) => Value::Object(to_snake_case_fields(fields)),
         ("variants", Value::Array(variants)) => variants
             .into_iter()
             .map(|variant| match variant {
-                Value::Object(fields) => Value::Object(one_spelling(fields)),
+                Value::Object(fields) => Value::Object(to_snake_case_fields(fields)),
                 other => other,
             })
             .collect(),
@@ -244,7 +244,7 @@ fn made(name: &str, mut fields: Map<String, Value>) -> Result<LlmEntry, (String,
     fields.retain(|_, value| !value.is_null());
     let (asks, fills) = (fields.contains_key("user"), fields.contains_key("template"));
     if !asks && !fills {
-        return tuned(name, fields);
+        return overrides_of(name, fields);
     }
     let version = fields.shift_remove("version");
     let version = version.as_ref().and_then(Value::as_str).unwrap_or("1.0.0");
@@ -271,19 +271,19 @@ fn made(name: &str, mut fields: Map<String, Value>) -> Result<LlmEntry, (String,
     }
 }
 
-fn tuned(name: &str, fields: Map<String, Value>) -> Result<LlmEntry, (String, String)> {
+fn overrides_of(name: &str, fields: Map<String, Value>) -> Result<LlmEntry, (String, String)> {
     let refused = |field: &str, why: &str| Err((field.to_owned(), why.to_owned()));
     let Some(tool) = shipped().iter().find(|tool| tool.source().id.name() == name) else {
         return refused("user", "it is missing: a tool asks a model with `user`, or fills in a `template`");
     };
-    if fields.keys().any(|key| !TUNED.contains(&key.as_str())) {
+    if fields.keys().any(|key| !OVERRIDE_KEYS.contains(&key.as_str())) {
         let why = "of a shipped tool only title, description, model_preference, recommended_threshold and tags can be \
                    changed by themselves: with `user` it is replaced as a whole";
         return refused("", why);
     }
-    let tuned: Tuned =
+    let tuned: ShippedToolOverrides =
         serde_json::from_value(Value::Object(fields)).map_err(|error| (String::new(), error.to_string()))?;
-    let tuned = Tuned { name: name.to_owned(), ..tuned };
+    let tuned = ShippedToolOverrides { name: name.to_owned(), ..tuned };
     tuned.over(tool.source()).check().map_err(|error| (error.field, error.reason))?;
     Ok(LlmEntry::Tuned(tuned))
 }
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn prompts_stand_under_their_headings() {
+    fn prompts_have_headings() {
         for (text, front, expect) in [
             ("---\na: 1\n---\nHello {{ x }}\n", json!({}), Ok(json!({"user": "Hello {{ x }}"}))),
             (

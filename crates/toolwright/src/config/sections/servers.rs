@@ -41,7 +41,7 @@ pub(crate) enum ResolvedServer {
 pub(crate) fn resolve(member: Member, taken: &[String], scope: &mut ResolveScope<'_>) -> ResolvedServer {
     let Member { key: name, at, value: mut node } = member;
     let mut notes: Vec<[String; 3]> = Vec::new();
-    in_our_keys(&name, &mut node, &mut |key, message, remedy| {
+    normalise_keys(&name, &mut node, &mut |key, message, remedy| {
         notes.push([key, message, remedy].map(str::to_owned));
     });
     if node.get("enabled").is_some_and(|enabled| enabled.value.data == Data::Bool(false)) {
@@ -371,7 +371,7 @@ pub(in crate::config) fn add_keys(entry: &mut Value) {
 }
 
 /// Rewrites `node`, the entry `name`, with our keys only.
-fn in_our_keys(name: &str, node: &mut Node, tell: ReportProblem<'_>) {
+fn normalise_keys(name: &str, node: &mut Node, report: ReportProblem<'_>) {
     if let Data::Map(members) = &mut node.data {
         members.retain(|member| member.value.data != Data::Null);
     }
@@ -388,11 +388,11 @@ fn in_our_keys(name: &str, node: &mut Node, tell: ReportProblem<'_>) {
     if let Some((_, ours, _)) = TYPES.iter().find(|(theirs, ..)| node.text_of("type") == Some(theirs)) {
         node.set("type", Data::Text((*ours).to_owned()));
     }
-    tool_lists(node, tell);
+    tool_lists(node, report);
     if let Some(Member { value: Node { data: Data::Number(number, _), .. }, .. }) = node.take("timeout")
         && node.get("request_timeout").is_none()
     {
-        call_limit(number.as_u64().unwrap_or_default(), node, tell);
+        call_limit(number.as_u64().unwrap_or_default(), node, report);
     }
     for key in APPROVED {
         let listed = match node.take(key).map(|member| member.value.to_value()) {
@@ -402,11 +402,11 @@ fn in_our_keys(name: &str, node: &mut Node, tell: ReportProblem<'_>) {
             Some(other) => other.to_string(),
         };
         let message = format!("another client approves these by itself: {listed}; that is not applied here");
-        tell(key, &message, &format!("to allow tools, add a rule under `policy.rules` with `namespace: {name}`"));
+        report(key, &message, &format!("to allow tools, add a rule under `policy.rules` with `namespace: {name}`"));
     }
 }
 
-fn tool_lists(node: &mut Node, tell: ReportProblem<'_>) {
+fn tool_lists(node: &mut Node, report: ReportProblem<'_>) {
     let mut allowed = list(node, "tools_allowed").unwrap_or_default();
     let mut denied = list(node, "tools_denied").unwrap_or_default();
     for key in DENIED {
@@ -420,7 +420,7 @@ fn tool_lists(node: &mut Node, tell: ReportProblem<'_>) {
         if allowed.is_empty() {
             allowed = listed;
         } else {
-            tell(key, "this list is another client's key; the one before it counts", "remove one of them");
+            report(key, "this list is another client's key; the one before it counts", "remove one of them");
         }
     }
     for (key, listed) in [("tools_allowed", allowed), ("tools_denied", denied)] {
@@ -441,14 +441,14 @@ fn list(node: &mut Node, key: &str) -> Option<Vec<Node>> {
     }
 }
 
-fn call_limit(written: u64, node: &mut Node, tell: ReportProblem<'_>) {
+fn call_limit(written: u64, node: &mut Node, report: ReportProblem<'_>) {
     let Some(read) = timeout(written) else {
-        tell("timeout", "0 is no limit that a call can keep; it is ignored", "remove it");
+        report("timeout", "0 is no limit that a call can keep; it is ignored", "remove it");
         return;
     };
     let text = toolwright_core::duration::format(read);
     let message = format!("{written} is another client's key; it is read as {text}");
-    tell("timeout", &message, &format!("write `request_timeout: {text}`"));
+    report("timeout", &message, &format!("write `request_timeout: {text}`"));
     node.set("request_timeout", Data::Text(text));
 }
 
@@ -477,7 +477,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_entry_takes_is_understood() {
+    fn known_entry_keys_and_values_are_accepted() {
         for (key, value, expect) in [
             ("lazy", json!(true), true),
             ("request_timeout", json!("5s"), true),

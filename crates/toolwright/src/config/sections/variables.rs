@@ -506,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_reads_back_and_is_private() {
+    fn stored_secrets_read_back_and_are_private() {
         let folder = tempfile::tempdir().expect("folder");
         let path = folder.path().join("toolwright/secrets.env");
         let secrets = |pairs: &[(&str, &str)]| {

@@ -42,7 +42,7 @@ impl Summary {
                 let method = take_text(&mut entry, "method").map(|method| format!("{method} ")).unwrap_or_default();
                 let what = take_text(&mut entry, key).unwrap_or_default();
                 let servers =
-                    servers.get(&what).map(|servers| servers_in_words(servers.as_deref())).unwrap_or_default();
+                    servers.get(&what).map(|servers| describe_servers(servers.as_deref())).unwrap_or_default();
                 summary.reaches.push(format!("{section}.{name} {verb} {method}{}{servers}", short(&what)));
                 flatten(&format!("{section}.{name}"), &Value::Object(entry), &mut summary.changes);
             }
@@ -105,7 +105,7 @@ impl Summary {
 }
 
 /// Describes the servers of a document. Their addresses are the document's text.
-fn servers_in_words(servers: Option<&[String]>) -> String {
+fn describe_servers(servers: Option<&[String]>) -> String {
     match servers {
         None => ", which cannot be read".to_owned(),
         Some([]) => ", which names no server".to_owned(),

@@ -303,7 +303,7 @@ async fn budgets_cover_agents_tools_and_restarts() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn answers_that_clients_left_are_kept() {
+async fn answers_of_disconnected_clients_are_kept() {
     let settings = json!({"server": {"facades": {"on_disconnect": "continue"}}});
     let slow = || Turn::text("done").with_delay(std::time::Duration::from_millis(300));
     let broken = Turn::error(400, "broken").with_delay(std::time::Duration::from_millis(300));
@@ -337,7 +337,7 @@ async fn answers_that_clients_left_are_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn losses_of_agents_are_named() {
+async fn losses_of_agent_files_are_named() {
     let (builder, _model) = scripted(builder(), vec![Turn::text("hi")]).await;
     let served = Served::of(builder).await;
     let mut body = request("/v1/messages", "hi", false);
@@ -403,7 +403,7 @@ async fn conversations_keep_a_repeated_answer_once() {
 
 /// As the AI SDK does: it sends what was kept by its id alone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn items_are_referred_to_by_their_ids() {
+async fn item_references_are_resolved_by_id() {
     let heard = Turn::computed(|asked| Reply::text(format!("heard {}", asked.last_user_text())));
     let call = vec![("weather", json!({"city": "Oslo"}))];
     let script = vec![Turn::text_and_calls("Let me see.", call), last_result(), heard];

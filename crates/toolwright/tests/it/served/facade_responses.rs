@@ -47,7 +47,7 @@ async fn responses_are_kept_for_their_owner() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn words_for_the_system_hold_for_later_turns() {
+async fn system_messages_apply_to_later_turns() {
     let turns = (0..8).map(|_| Turn::text("Aye."));
     let (builder, model) = scripted(builder(), turns.collect()).await;
     let served = Served::of(builder).await;
@@ -137,7 +137,7 @@ async fn completed(served: &Served, path: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn pending_responses_go_on_after_a_restart() {
+async fn pending_responses_continue_after_a_restart() {
     let folder = tempfile();
     let first = Turn::text_and_calls("Sending. ", vec![("mail__send", json!({"to": "me"}))]);
     let script = vec![first, Turn::computed(|asked| Reply::text(asked.last_result_text()))];
@@ -184,7 +184,7 @@ async fn pending_responses_go_on_after_a_restart() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_deleted_stays_so() {
+async fn deleted_responses_stay_deleted() {
     let folder = tempfile();
     let slow = || Turn::text("done").with_delay(std::time::Duration::from_millis(300));
     let (first, model) = scripted(builder().state_dir(&folder), vec![slow(), slow()]).await;
@@ -215,7 +215,7 @@ async fn what_is_deleted_stays_so() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn disconnected_and_background_requests_go_on() {
+async fn disconnected_and_background_requests_continue() {
     let settings = json!({"server": {"facades": {"on_disconnect": "continue"}}});
     let slow = || Turn::text("done").with_delay(std::time::Duration::from_millis(300));
     let (builder, _model) = scripted(builder().settings(settings), vec![slow(), slow()]).await;
@@ -418,7 +418,7 @@ async fn calls_with_results_in_input_are_history() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn deleted_answers_do_not_come_back() {
+async fn deleted_answers_stay_deleted() {
     let ask = || calls("weather", json!({"city": "Oslo"}));
     let slow = Turn::text("never").with_delay(std::time::Duration::from_secs(60));
     let (builder, model) = scripted(builder(), vec![ask(), Turn::text("rain"), ask(), slow]).await;

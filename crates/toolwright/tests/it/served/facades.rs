@@ -327,7 +327,7 @@ async fn each_call_takes_one_result() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn chat_shows_calls_as_reasoning_if_asked() {
+async fn chat_shows_calls_as_reasoning_if_configured() {
     let settings = json!({"server": {"facades": {"chat_calls": "reasoning"}}});
     let script = (0..2).flat_map(|_| [calls("math__add", sum(2, 40)), Turn::text("It is 42.")]).collect();
     let (builder, _model) = scripted(builder().tool(Add).settings(settings), script).await;
@@ -367,7 +367,7 @@ async fn responses_hide_calls_if_asked() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn budgets_models_and_views_of_tokens_hold() {
+async fn tokens_limit_budgets_models_and_views() {
     let settings = json!({
         "views": {"sums": {"allow": ["math__*"]}},
         "server": {"tokens": {"guest": {

@@ -26,7 +26,7 @@ async fn ask(served: &Served, token: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn guests_see_nothing_of_each_other() {
+async fn guest_principals_are_isolated() {
     let dir = tempfile::tempdir().expect("dir");
     let timer = json!({"interval": "1d", "prompt": "Look"});
     let turns = vec![
@@ -79,7 +79,7 @@ async fn failure(tw: &Toolwright) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn guests_pay_for_what_their_triggers_start() {
+async fn guest_triggers_count_against_their_budget() {
     let dir = tempfile::tempdir().expect("dir");
     let turns = vec![
         calls("trigger__timer", json!({"interval": "1d", "immediate": true, "prompt": "Look"})),

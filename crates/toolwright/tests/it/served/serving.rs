@@ -23,7 +23,7 @@ async fn tools_are_served_over_http_until_shutdown() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tokens_and_profiles_of_the_gateway_hold() {
+async fn gateway_tokens_and_profiles_are_enforced() {
     let tw = builder().tool(Send).build().await.expect("builds");
     let serve = tw.serve().policy(Profile::Trusted).token("sesame").expose(Expose::Direct);
     let gateway = serve.http("127.0.0.1:0").await.expect("listens");
@@ -40,7 +40,7 @@ async fn tokens_and_profiles_of_the_gateway_hold() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_served_is_refused() {
+async fn unusable_serve_settings_are_refused() {
     let tw = builder().tool(Add).settings(json!({"views": {"math": {}}})).build().await.expect("builds");
     let error = tw.serve().http("here").await.expect_err("no address");
     assert!(error.to_string().contains("127.0.0.1:7117"), "{error}");

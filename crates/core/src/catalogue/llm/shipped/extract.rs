@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::{closed, count, definition, inert_in, large, material, small};
+use super::{closed, count, definition, escape_texts, large, material, small};
 use crate::definition::llm::{LlmDefinition, MaxTokens};
 use crate::error::{ErrorKind, ToolError};
 use crate::llm::prompt::{LlmHooks, OutputHook, PrepareHook, SchemaHook, TokensHook};
@@ -68,7 +68,7 @@ pub(super) fn structure() -> (LlmDefinition, LlmHooks) {
         if let Err(error) = CompiledSchema::compile(&schema) {
             return refused(error.to_string());
         }
-        Ok(inert_in(values, &["request"]))
+        Ok(escape_texts(values, &["request"]))
     });
     let output_schema: SchemaHook = Arc::new(|arguments| arguments.get("schema").cloned());
     let hooks =
@@ -155,7 +155,7 @@ pub(super) fn fact_extract() -> (LlmDefinition, LlmHooks) {
         "key": "delivery_date", "value": "The pumps are delivered on 3 May 2026.", "category": "time",
         "quote": "we'll have the pumps with you on 3 May",
     }]}));
-    let prepare: PrepareHook = Arc::new(|values| Ok(inert_in(values, &["text"])));
+    let prepare: PrepareHook = Arc::new(|values| Ok(escape_texts(values, &["text"])));
     let max_tokens: TokensHook = Arc::new(|arguments, _| {
         let facts = count(arguments.get("max_facts")).unwrap_or(USUAL);
         Some(FACT.saturating_mul(facts).saturating_add(AROUND).min(MOST))

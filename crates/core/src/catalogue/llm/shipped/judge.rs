@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::{closed, definition, inert_in, large, material, numbered, small, texts};
+use super::{closed, definition, escape_texts, large, material, numbered, small, texts};
 use crate::definition::llm::{LlmDefinition, MaxTokens};
 use crate::llm::prompt::{LlmHooks, OutputHook, PrepareHook, SchemaHook, TokensHook};
 
@@ -66,7 +66,7 @@ pub(super) fn classify() -> (LlmDefinition, LlmHooks) {
     definition.example =
         Some(json!({"reasoning": "It asks to get money back.", "selected_index": 1, "confidence": 0.93}));
     let prepare: PrepareHook = Arc::new(|values| {
-        let mut values = inert_in(values, &["request"]);
+        let mut values = escape_texts(values, &["request"]);
         let options = numbered(values.get("suggestions"), "options");
         values.insert("options".to_owned(), options.into());
         Ok(values)
@@ -153,7 +153,7 @@ pub(super) fn score() -> (LlmDefinition, LlmHooks) {
     definition.system = SCORE_LARGE.to_owned();
     definition.variants = vec![large(SCORE_LARGE), small(SCORE_LITTLE)];
     let prepare: PrepareHook = Arc::new(|values| {
-        let mut values = inert_in(values, &["task", "answer"]);
+        let mut values = escape_texts(values, &["task", "answer"]);
         let listed = numbered(values.get("criteria"), "criteria");
         values.insert("listed".to_owned(), listed.into());
         Ok(values)
@@ -262,7 +262,7 @@ pub(super) fn clarify() -> (LlmDefinition, LlmHooks) {
     definition.variants = vec![large(CLARIFY_LARGE), small(CLARIFY_LITTLE)];
     definition.max_tokens = Some(MaxTokens { base: 600, per_input_token: 0.0, max: 600 });
     let prepare: PrepareHook = Arc::new(|values| {
-        let mut values = inert_in(values, &["prompt"]);
+        let mut values = escape_texts(values, &["prompt"]);
         let options = numbered(values.get("requirements"), "options");
         values.insert("options".to_owned(), options.into());
         Ok(values)

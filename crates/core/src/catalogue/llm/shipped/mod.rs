@@ -134,7 +134,7 @@ pub fn escape_mark(text: &str, mark: &str) -> String {
 }
 
 /// Replaces the texts of these arguments with escaped ones.
-fn inert_in(mut values: Map<String, Value>, names: &[&str]) -> Map<String, Value> {
+fn escape_texts(mut values: Map<String, Value>, names: &[&str]) -> Map<String, Value> {
     for name in names {
         if let Some(Value::String(text)) = values.get(*name) {
             let text = escape_mark(text, name);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::{SMALL, closed, count, definition, inert_in, material};
+use super::{SMALL, closed, count, definition, escape_texts, material};
 use crate::definition::llm::{LlmDefinition, Variant};
 use crate::llm::prompt::{LlmHooks, PrepareHook, TokensHook, WarningHook};
 
@@ -133,7 +133,7 @@ pub(super) fn summarize() -> (LlmDefinition, LlmHooks) {
         "key_points": ["The market is on Fridays from 3 May on.", "The square is closed on Saturdays."],
     }));
     let prepare: PrepareHook = Arc::new(|values| {
-        let mut values = inert_in(values, &["content", "focus"]);
+        let mut values = escape_texts(values, &["content", "focus"]);
         let words = values.get("max_length").cloned().unwrap_or_default();
         values.insert("words".to_owned(), words);
         let focus = values.get("focus").filter(|focus| focus.as_str().is_some_and(|text| !text.trim().is_empty()));

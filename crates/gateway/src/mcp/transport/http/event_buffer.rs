@@ -10,7 +10,7 @@ use tokio::time::Instant;
 pub(super) const EVENTS: usize = 64;
 const BYTES: usize = 256 << 10;
 /// Prefixes of messages that a client can afford to miss: progress, and log messages.
-const PASSING: [&[u8]; 2] =
+const DROPPABLE_PREFIXES: [&[u8]; 2] =
     [br#"{"jsonrpc":"2.0","method":"notifications/progress""#, br#"{"jsonrpc":"2.0","method":"notifications/message""#];
 
 /// The number of a stream's first connection.
@@ -152,7 +152,7 @@ impl BufferState {
         let (sent, next) = (self.sent, self.next);
         let may_go = |number: u64| number < sent && number + 1 < next;
         while self.events.len() > EVENTS || self.bytes(0) > BYTES {
-            let passing = self.events.iter().position(|(number, message)| may_go(*number) && is_passing(message));
+            let passing = self.events.iter().position(|(number, message)| may_go(*number) && is_droppable(message));
             if passing.is_some_and(|at| self.events.remove(at).is_some()) {
                 continue;
             }
@@ -165,9 +165,9 @@ impl BufferState {
 }
 
 /// Returns whether a client can afford to miss this message.
-fn is_passing(message: &[u8]) -> bool {
+fn is_droppable(message: &[u8]) -> bool {
     // The first event of a stream is empty.
-    message.is_empty() || PASSING.iter().any(|begin| message.starts_with(begin))
+    message.is_empty() || DROPPABLE_PREFIXES.iter().any(|begin| message.starts_with(begin))
 }
 
 #[cfg(test)]

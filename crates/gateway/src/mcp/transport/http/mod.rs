@@ -39,7 +39,7 @@ use crate::{Gateway, HttpOptions};
 /// Messages of one call that wait for the client to read. Further progress is dropped.
 const NOTES: usize = 64;
 const TOO_MANY_REQUESTS: &str = "too many requests at once; try again";
-const TOO_MUCH_SENT: &str = "too much is being sent at once; try again";
+const OVERLOADED: &str = "too much is being sent at once; try again";
 const TOO_MANY_STREAMS: &str = "too many streams at once; close one or try again later";
 
 /// The endpoint at `/mcp…`.
@@ -67,8 +67,8 @@ impl RequestSender {
 
     /// Returns the caller, with the sender as the one who may be asked about its calls.
     fn as_asker(&self, caller: &Caller) -> Caller {
-        let (connection, is_proven) = (self.connection.clone(), self.identity.is_proven());
-        Caller { asker: Asker::Remote { connection, is_proven }, ..caller.clone() }
+        let (connection, has_token) = (self.connection.clone(), self.identity.has_token());
+        Caller { asker: Asker::Remote { connection, has_token }, ..caller.clone() }
     }
 }
 
@@ -261,7 +261,7 @@ impl Endpoint {
                 let why = format!("a message has at most {} bytes", self.bodies.limit());
                 Refusal::text(StatusCode::PAYLOAD_TOO_LARGE, &why)
             }
-            BodyError::Full => Refusal::text(StatusCode::SERVICE_UNAVAILABLE, TOO_MUCH_SENT),
+            BodyError::Full => Refusal::text(StatusCode::SERVICE_UNAVAILABLE, OVERLOADED),
         })
     }
 

@@ -327,7 +327,7 @@ mod tests {
         ended: Cancel,
     }
 
-    fn rig(room: usize) -> Fixture {
+    fn fixture(room: usize) -> Fixture {
         let (room, ended) = (ReplayBudget::new(room), Cancel::new());
         Fixture { replay: ResumableStreams::new(ended.clone(), Arc::clone(&room)), room, ended }
     }
@@ -352,8 +352,8 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_stream_goes_on_where_its_connection_broke() {
-        let Fixture { replay, .. } = rig(1000);
+    async fn a_broken_stream_continues_at_its_last_event() {
+        let Fixture { replay, .. } = fixture(1000);
         let (send, sent) = mpsc::channel(8);
         let mut first = Box::pin(replay.begin(StreamKind::Answer, messages(sent), ()));
         assert_eq!(next(&mut first).await.as_deref(), Some("id: a1-0\ndata:\n\n"));
@@ -379,7 +379,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn kept_streams_are_bounded_and_expire() {
-        let Fixture { replay, room, ended } = rig(10);
+        let Fixture { replay, room, ended } = fixture(10);
         // A client that does not read must not make the stream grow.
         let (send, sent) = mpsc::channel(1);
         let frames = replay.begin(StreamKind::Session, messages(sent), ());
@@ -423,7 +423,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn delivered_streams_make_room_for_undelivered_ones() {
-        let Fixture { replay, .. } = rig(10);
+        let Fixture { replay, .. } = fixture(10);
         for (is_delivered, expect) in [(true, 1), (true, 2), (false, 3), (false, 3), (true, 3)] {
             let (send, sent) = mpsc::channel(1);
             let mut frames = Box::pin(replay.begin(StreamKind::Answer, messages(sent), ()));
@@ -447,7 +447,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn questions_are_kept_longer_than_progress() {
         use crate::mcp::message::notification;
-        let Fixture { replay, .. } = rig(1000);
+        let Fixture { replay, .. } = fixture(1000);
         let (send, sent) = mpsc::channel(1);
         let mut frames = Box::pin(replay.begin(StreamKind::Answer, messages(sent), ()));
         next(&mut frames).await.expect("an event");
@@ -489,7 +489,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn resent_events_are_kept_until_delivered() {
-        let Fixture { replay, .. } = rig(1000);
+        let Fixture { replay, .. } = fixture(1000);
         let numbers = stream::iter(1..=4 * EVENTS).map(|number| Bytes::from(number.to_string()));
         let mut first = Box::pin(replay.begin(StreamKind::Answer, numbers, ()));
         // The client gets none of these.
@@ -516,7 +516,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_stream_being_resent_is_not_evicted() {
-        let Fixture { replay, .. } = rig(10);
+        let Fixture { replay, .. } = fixture(10);
         let begin = || Box::pin(replay.begin(StreamKind::Answer, stream::iter([Bytes::from("12345678")]), ()));
         let mut first = begin();
         while next(&mut first).await.is_some() {}
@@ -545,7 +545,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_session_has_one_stream_of_its_own() {
-        let Fixture { replay, .. } = rig(10);
+        let Fixture { replay, .. } = fixture(10);
         let begin = || Box::pin(replay.begin(StreamKind::Session, stream::pending(), ()));
         let mut first = begin();
         next(&mut first).await.expect("an event");

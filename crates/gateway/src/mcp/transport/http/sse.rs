@@ -42,7 +42,7 @@ impl Refusal {
     /// 200. A source's error is no transport failure, because clients would discard its message or the connection. Only
     /// errors that 2026-07-28 binds to a status have that status, regardless of who reports them.
     pub(super) fn of(era: Era, id: &Id, error: &RpcError) -> Self {
-        let status = match (era, error.said_by, error.code) {
+        let status = match (era, error.author, error.code) {
             (_, ErrorAuthor::Us, RpcError::BUSY) => StatusCode::SERVICE_UNAVAILABLE,
             (Era::Legacy, ..) | (Era::Modern, ErrorAuthor::Us, RpcError::INTERNAL) => StatusCode::OK,
             (Era::Modern, _, RpcError::METHOD_NOT_FOUND) => StatusCode::NOT_FOUND,

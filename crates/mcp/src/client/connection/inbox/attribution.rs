@@ -40,7 +40,7 @@ impl Inbox {
         let Some(mut likely) = calls.next() else { return Attribution::Nobody };
         let mut is_only = true;
         for call in calls {
-            if !likely.1.is_one_with(call.1) {
+            if !likely.1.is_same_client(call.1) {
                 return Attribution::Several;
             }
             is_only = false;
@@ -68,7 +68,7 @@ impl Inbox {
     /// Returns the caller's call in flight that is likeliest to have asked.
     pub(super) fn call_of(&self, caller: &Caller, busy: &[RequestId]) -> Option<(RequestId, Caller)> {
         let state = self.lock();
-        let calls = state.calls().filter(|(_, of)| of.is_one_with(caller));
+        let calls = state.calls().filter(|(_, of)| of.is_same_client(caller));
         calls.max_by_key(|(id, _)| rank(*id, busy)).map(|(id, of)| (id, of.clone()))
     }
 }

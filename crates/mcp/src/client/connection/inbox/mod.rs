@@ -25,7 +25,7 @@ use toolwright_core::session::Session;
 use self::elicitation_pages::ElicitationPages;
 use self::listener::{Listener, ServerRoots};
 use self::questions::Questions;
-use crate::transport::child_process::{StdoutNoise, id_of_head, may_be_message, seems_message};
+use crate::transport::child_process::{StdoutNoise, id_of_head, looks_like_message, may_be_message};
 use crate::transport::traced::Direction;
 use crate::transport::{Incoming, PipeIncoming, RequestId, SendError, Transport, UNREADABLE, own_id};
 
@@ -47,7 +47,7 @@ pub(crate) const MAX_IN_FLIGHT: usize = 1024;
 const NO_MESSAGE: &str = "not a JSON-RPC message";
 
 /// Interval at which a server's silence is checked.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Requests that only clients send: receiving one means that the peer echoes.
 const HANDSHAKES: [&str; 2] = ["initialize", "server/discover"];
@@ -88,7 +88,7 @@ impl From<&ToolContext> for Caller {
 
 impl Caller {
     /// Whether both calls have the same client.
-    fn is_one_with(&self, other: &Self) -> bool {
+    fn is_same_client(&self, other: &Self) -> bool {
         self.session.id == other.session.id && self.client.identity() == other.client.identity()
     }
 }
@@ -299,10 +299,11 @@ impl Inbox {
     /// Waits until nothing has arrived for `idle`, while no call is in flight that was in flight at the start:
     /// those may cause the silence, and their own time limits probe the server. `false` as soon as anything
     /// arrives.
-    pub(crate) async fn falls_silent(&self, idle: Duration) -> bool {
+    pub(crate) async fn wait_for_silence(&self, idle: Duration) -> bool {
         let heard = self.messages_seen.load(Ordering::Relaxed);
         let newest = self.calls().into_iter().max();
-        let (mut idle_since, mut looked) = (Instant::now(), tokio::time::interval_at(Instant::now() + LOOK, LOOK));
+        let (mut idle_since, mut looked) =
+            (Instant::now(), tokio::time::interval_at(Instant::now() + POLL_INTERVAL, POLL_INTERVAL));
         loop {
             looked.tick().await;
             if self.messages_seen.load(Ordering::Relaxed) != heard {
@@ -371,7 +372,7 @@ impl Inbox {
     /// Fails requests in flight after an unreadable message: it may have been the answer, and its request would
     /// otherwise wait until its timeout. Returns whether any request failed.
     fn fail_for(&self, json: &[u8], during: Option<RequestId>, problem: &str) -> bool {
-        if !seems_message(json) {
+        if !looks_like_message(json) {
             return false;
         }
         let is_json = serde_json::from_slice::<IgnoredAny>(json).is_ok();
@@ -471,7 +472,7 @@ impl Incoming for Inbox {
         self.listener.tools_changed();
     }
 
-    fn session_doubted(&self) {
+    fn session_may_be_lost(&self) {
         self.expire();
     }
 
@@ -544,7 +545,7 @@ impl PipeIncoming for Inbox {
         }
         self.expired();
         let answered = async {
-            let mut looked = tokio::time::interval(LOOK / 10);
+            let mut looked = tokio::time::interval(POLL_INTERVAL / 10);
             while self.awaits_answers() {
                 looked.tick().await;
             }
@@ -570,11 +571,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn silence_during_older_calls_says_nothing() {
+    async fn silence_during_older_calls_is_ignored() {
         const IDLE: Duration = Duration::from_secs(1);
         let inbox = Inbox::new(Listener::new("s".into(), Arc::new(NoEvents), Arc::new(|| {}), AsTools::No));
         let _answer = inbox.register(1, RequestPurpose::Call(caller())).expect("room");
-        let mut watched = Box::pin(inbox.falls_silent(IDLE));
+        let mut watched = Box::pin(inbox.wait_for_silence(IDLE));
         let long = tokio::time::timeout(8 * IDLE, watched.as_mut());
         assert!(long.await.is_err(), "an older call may be its work, however long it takes");
         // A later request does not explain the silence.
@@ -588,6 +589,6 @@ mod tests {
             tokio::time::sleep(IDLE / 2).await;
             inbox.messages_seen.fetch_add(1, Ordering::Relaxed);
         };
-        assert!(!tokio::join!(inbox.falls_silent(4 * IDLE), heard).0);
+        assert!(!tokio::join!(inbox.wait_for_silence(4 * IDLE), heard).0);
     }
 }

@@ -177,7 +177,7 @@ mod progress_tests {
     use super::*;
 
     #[test]
-    fn what_is_not_known_of_progress_is_kept() {
+    fn unknown_progress_fields_are_kept() {
         let text = r#"{"progressToken":7,"progress":1,"message":"m","total":null,"_meta":{"k":[1]},"later":{}}"#;
         let read: Progress<'_> = serde_json::from_str(text).expect("progress");
         assert_eq!(read.token.get(), "7");

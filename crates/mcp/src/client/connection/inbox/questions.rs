@@ -22,7 +22,7 @@ use crate::transport::{Outgoing, OutgoingKind, RequestId, Transport};
 /// Bound on questions of one server that wait for their answers.
 const MAX_OPEN: usize = 64;
 /// How long the question of an absent client may hold up others; then it is withdrawn.
-const AWAY: Duration = Duration::from_secs(120);
+const ABSENT_CLIENT_WAIT: Duration = Duration::from_secs(120);
 
 /// The open questions of one connection.
 #[derive(Default)]
@@ -58,7 +58,8 @@ struct SourceQuestion {
 
 impl SourceQuestion {
     fn is_overdue(&self) -> bool {
-        self.since.elapsed() >= AWAY && self.client.as_ref().is_some_and(|client| client.is_away())
+        self.since.elapsed() >= ABSENT_CLIENT_WAIT
+            && self.client.as_ref().is_some_and(|client| client.is_client_absent())
     }
 }
 
@@ -123,7 +124,7 @@ impl Questions {
                     }
                     Attribution::Nobody | Attribution::Ended => self.answer(&reply, Err(no_call(method))),
                     Attribution::Several => {
-                        self.take_back_overdue();
+                        self.refuse_overdue();
                         let text = format!(
                             "`{method}` must go to the client of a call, and calls of several clients are in flight, \
                              or were until just now: with `shared: false` in its entry this server gets a connection \
@@ -209,7 +210,7 @@ impl Questions {
                             code: refusal.code,
                             message: refusal.message.into(),
                             data: refusal.data.map(Box::new),
-                            said_by: ErrorAuthor::Source,
+                            author: ErrorAuthor::Source,
                         }),
                         None => Err(RpcError::new(RpcError::INTERNAL, format!("`{method}` was not answered"))),
                     },
@@ -293,7 +294,7 @@ impl Questions {
 
     /// Answers overdue questions of absent clients with an error when they block other clients' calls, so that the
     /// server can finish those calls.
-    fn take_back_overdue(&self) {
+    fn refuse_overdue(&self) {
         for open in self.lock().values().filter(|open| open.is_overdue()) {
             open.overdue.cancel();
         }
@@ -389,7 +390,7 @@ mod tests {
 
     /// A client that never answers.
     struct SilentClient {
-        is_away: bool,
+        is_client_absent: bool,
     }
 
     #[async_trait]
@@ -398,8 +399,8 @@ mod tests {
             Map::from_iter([("roots".to_owned(), json!({}))])
         }
 
-        fn is_away(&self) -> bool {
-            self.is_away
+        fn is_client_absent(&self) -> bool {
+            self.is_client_absent
         }
 
         async fn ask(&self, _: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {
@@ -422,15 +423,15 @@ mod tests {
         async fn close(&self) {}
     }
 
-    fn call(id: RequestId, is_away: bool) -> Attribution {
+    fn call(id: RequestId, is_client_absent: bool) -> Attribution {
         let principal = Principal { id: "p".to_owned(), owner: false, roles: Vec::new() };
         let session = Session { id: SessionId::new("s"), principal, root: ".".into(), agent: None };
-        let client = Arc::new(SilentClient { is_away });
+        let client = Arc::new(SilentClient { is_client_absent });
         Attribution::Call(id, Caller { partials: Arc::new(NoPartials), client, session: Arc::new(session) })
     }
 
     #[tokio::test(start_paused = true)]
-    async fn absent_clients_give_way_to_others() {
+    async fn questions_of_absent_clients_are_withdrawn() {
         let answered = Arc::new(Answered::default());
         let transport: Arc<dyn Transport> = Arc::<Answered>::clone(&answered);
         let questions = Arc::new(Questions::default());
@@ -444,7 +445,7 @@ mod tests {
         assert_eq!(asked("1", call(1, true)).await, [0; 0]);
         assert_eq!(asked("2", call(2, false)).await, [0; 0]);
         assert_eq!(asked("3", Attribution::Several).await, [3], "it may come back yet");
-        tokio::time::sleep(AWAY).await;
+        tokio::time::sleep(ABSENT_CLIENT_WAIT).await;
         assert_eq!(asked("4", call(4, true)).await, [0; 0], "as long as nobody else is to be asked");
         let mut over = asked("5", Attribution::Several).await;
         over.sort_unstable();

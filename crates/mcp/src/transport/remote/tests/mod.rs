@@ -50,7 +50,7 @@ impl Incoming for Log {
     fn expired(&self) {
         self.reported.lock().expect("log").push("expired");
     }
-    fn session_doubted(&self) {
+    fn session_may_be_lost(&self) {
         self.reported.lock().expect("log").push("doubted");
     }
     fn messages_missed(&self) {

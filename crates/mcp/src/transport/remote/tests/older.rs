@@ -95,7 +95,7 @@ async fn answers_may_come_before_the_acknowledgement() {
 }
 
 #[tokio::test]
-async fn old_servers_show_by_refusing_the_handshake() {
+async fn old_servers_refuse_the_new_handshake() {
     for code in [400, 404, 405] {
         let (site, _script) =
             old_server("/messages?s=1", move |asked| if asked.path == "/mcp" { status(code) } else { accepts(asked) })
@@ -115,7 +115,7 @@ async fn old_servers_show_by_refusing_the_handshake() {
 }
 
 #[tokio::test]
-async fn refusals_stand_without_an_old_server() {
+async fn refusals_are_final_without_an_old_server() {
     let site = Site::start(|_| (axum::http::StatusCode::NOT_FOUND, "nothing here").into_response()).await;
     let transport = StreamableHttp::new(site.target().await, Arc::new(Log::default()));
     let error = soon(transport.send(request(1, "initialize", None))).await.expect_err("nothing");
@@ -127,7 +127,7 @@ async fn refusals_stand_without_an_old_server() {
 }
 
 #[tokio::test]
-async fn what_is_no_old_server_says_so() {
+async fn non_legacy_servers_are_reported() {
     let events = |pieces: &[&str], end| {
         let pieces: Vec<String> = pieces.iter().map(|&piece| piece.to_owned()).collect();
         stream(pieces, end)

@@ -407,8 +407,8 @@ async fn connections_are_reused_after_any_answer() {
 
 #[tokio::test]
 async fn a_dropped_request_closes_its_exchange() {
-    struct Gone(Arc<AtomicUsize>);
-    impl Drop for Gone {
+    struct CountOnDrop(Arc<AtomicUsize>);
+    impl Drop for CountOnDrop {
         fn drop(&mut self) {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
@@ -416,7 +416,7 @@ async fn a_dropped_request_closes_its_exchange() {
     let gone = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&gone);
     let site = Site::start(move |_| {
-        let gone = Gone(Arc::clone(&counted));
+        let gone = CountOnDrop(Arc::clone(&counted));
         let never = futures_util::stream::once(async move {
             let _gone = gone;
             std::future::pending::<Result<Bytes, std::io::Error>>().await

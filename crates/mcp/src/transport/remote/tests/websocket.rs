@@ -120,7 +120,7 @@ async fn closed_sockets_name_their_reason() {
 }
 
 #[tokio::test]
-async fn what_is_no_websocket_says_so() {
+async fn non_websocket_endpoints_are_reported() {
     let (url, _) = socket_server(Some("chat"), |_| async {}).await;
     let (transport, _) = open(&url).await;
     assert!(matches!(transport, Err(SendError::Broken(text)) if text.contains("subprotocol")));

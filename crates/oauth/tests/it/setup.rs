@@ -81,9 +81,9 @@ impl ServerFixture {
     pub(super) async fn start(change: impl FnOnce(&mut Self)) -> Arc<Self> {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let base = format!("http://{}", listener.local_addr().expect("an address"));
-        let mut world = Self { base, ..Self::default() };
-        change(&mut world);
-        let world = Arc::new(world);
+        let mut setup = Self { base, ..Self::default() };
+        change(&mut setup);
+        let setup = Arc::new(setup);
         let routes = Router::new()
             .route("/mcp", post(challenge))
             .route("/.well-known/oauth-protected-resource/mcp", get(resource))
@@ -94,9 +94,9 @@ impl ServerFixture {
             .route("/register", post(register))
             .route("/token", post(token))
             .route("/revoke", post(revoke))
-            .with_state(Arc::clone(&world));
+            .with_state(Arc::clone(&setup));
         tokio::spawn(async move { axum::serve(listener, routes).await });
-        world
+        setup
     }
 
     pub(super) fn asked(&self, grant: &str) -> Vec<HashMap<String, String>> {
@@ -115,26 +115,26 @@ impl ServerFixture {
 
 type FixtureState = State<Arc<ServerFixture>>;
 
-async fn challenge(State(world): FixtureState) -> Response {
-    if world.is_silent {
+async fn challenge(State(setup): FixtureState) -> Response {
+    if setup.is_silent {
         return (StatusCode::UNAUTHORIZED, [("WWW-Authenticate", "Bearer")]).into_response();
     }
     let header =
-        format!("Bearer resource_metadata=\"{}/.well-known/oauth-protected-resource/mcp\", scope=\"read\"", world.base);
+        format!("Bearer resource_metadata=\"{}/.well-known/oauth-protected-resource/mcp\", scope=\"read\"", setup.base);
     (StatusCode::UNAUTHORIZED, [("WWW-Authenticate", header)]).into_response()
 }
 
-async fn resource(State(world): FixtureState) -> Response {
-    match world.no_metadata.load(Ordering::SeqCst) {
-        0 => resource_at_root(State(world)).await.into_response(),
+async fn resource(State(setup): FixtureState) -> Response {
+    match setup.no_metadata.load(Ordering::SeqCst) {
+        0 => resource_at_root(State(setup)).await.into_response(),
         status => page(status),
     }
 }
 
-async fn resource_at_root(State(world): FixtureState) -> Json<Value> {
-    let issuer = world.issuer.as_ref().unwrap_or(&world.base);
-    let metadata = json!({"resource": format!("{}/mcp", world.base), "authorization_servers": [issuer]});
-    Json(with(metadata, &world.says.resource))
+async fn resource_at_root(State(setup): FixtureState) -> Json<Value> {
+    let issuer = setup.issuer.as_ref().unwrap_or(&setup.base);
+    let metadata = json!({"resource": format!("{}/mcp", setup.base), "authorization_servers": [issuer]});
+    Json(with(metadata, &setup.says.resource))
 }
 
 /// What a site for people says of an address.
@@ -142,19 +142,19 @@ fn page(status: u16) -> Response {
     (StatusCode::from_u16(status).expect("a status"), Html("<!doctype html>")).into_response()
 }
 
-async fn server_first(State(world): FixtureState) -> Response {
-    world.looked_for.fetch_add(1, Ordering::SeqCst);
-    tokio::time::sleep(world.metadata_pause).await;
-    match world.no_server_metadata.load(Ordering::SeqCst) {
-        0 => server(State(world)).await.into_response(),
+async fn server_first(State(setup): FixtureState) -> Response {
+    setup.looked_for.fetch_add(1, Ordering::SeqCst);
+    tokio::time::sleep(setup.metadata_pause).await;
+    match setup.no_server_metadata.load(Ordering::SeqCst) {
+        0 => server(State(setup)).await.into_response(),
         status => page(status),
     }
 }
 
-async fn server(State(world): FixtureState) -> Json<Value> {
-    let at = |path: &str| format!("{}{path}", world.base);
+async fn server(State(setup): FixtureState) -> Json<Value> {
+    let at = |path: &str| format!("{}{path}", setup.base);
     let mut metadata = json!({
-        "issuer": world.base,
+        "issuer": setup.base,
         "authorization_endpoint": at("/authorize"),
         "token_endpoint": at("/token"),
         "registration_endpoint": at("/register"),
@@ -162,33 +162,33 @@ async fn server(State(world): FixtureState) -> Json<Value> {
         "token_endpoint_auth_methods_supported": ["none", "client_secret_basic"],
         "authorization_response_iss_parameter_supported": true,
     });
-    if let Some(methods) = &world.auth_methods {
+    if let Some(methods) = &setup.auth_methods {
         metadata["token_endpoint_auth_methods_supported"] = methods.clone();
     }
-    if world.is_closed.load(Ordering::SeqCst) {
+    if setup.is_closed.load(Ordering::SeqCst) {
         metadata["registration_endpoint"] = Value::Null;
     }
-    if world.revocation.is_some() {
+    if setup.revocation.is_some() {
         metadata["revocation_endpoint"] = json!(at("/revoke"));
     }
-    Json(with(metadata, &world.says.server))
+    Json(with(metadata, &setup.says.server))
 }
 
 async fn revoke(
-    State(world): FixtureState,
+    State(setup): FixtureState,
     headers: HeaderMap,
     Form(mut form): Form<HashMap<String, String>>,
 ) -> (StatusCode, Json<Value>) {
     let authorization = headers.get("authorization").and_then(|value| value.to_str().ok()).unwrap_or_default();
     form.insert("Authorization".into(), authorization.to_owned());
-    world.revoked.lock().expect("revoked").push(form);
-    let status = world.revocation.and_then(|status| StatusCode::from_u16(status).ok()).expect("it has one");
+    setup.revoked.lock().expect("revoked").push(form);
+    let status = setup.revocation.and_then(|status| StatusCode::from_u16(status).ok()).expect("it has one");
     let answer = if status.is_success() { json!({}) } else { json!({"error": "unsupported_token_type"}) };
     (status, Json(answer))
 }
 
-async fn authorize(State(world): FixtureState, Query(query): Query<HashMap<String, String>>) -> Response {
-    if !world.knows(query.get("client_id")) {
+async fn authorize(State(setup): FixtureState, Query(query): Query<HashMap<String, String>>) -> Response {
+    if !setup.knows(query.get("client_id")) {
         // It must not send back there (RFC 6749 section 4.1.2.1).
         return (StatusCode::BAD_REQUEST, Json(json!({"error": "invalid_client"}))).into_response();
     }
@@ -197,49 +197,49 @@ async fn authorize(State(world): FixtureState, Query(query): Query<HashMap<Strin
         [
             ("code", "the-code"),
             ("state", &query["state"]),
-            ("iss", world.says.server["issuer"].as_str().unwrap_or(&world.base)),
+            ("iss", setup.says.server["issuer"].as_str().unwrap_or(&setup.base)),
         ],
     );
-    world.logins.lock().expect("logins").push(query);
+    setup.logins.lock().expect("logins").push(query);
     Redirect::to(back.expect("a URL").as_str()).into_response()
 }
 
-async fn register(State(world): FixtureState, Json(metadata): Json<Value>) -> (StatusCode, Json<Value>) {
-    let mut registrations = world.registrations.lock().expect("registrations");
+async fn register(State(setup): FixtureState, Json(metadata): Json<Value>) -> (StatusCode, Json<Value>) {
+    let mut registrations = setup.registrations.lock().expect("registrations");
     registrations.push(metadata);
     let id =
         if registrations.len() == 1 { "registered".to_owned() } else { format!("registered-{}", registrations.len()) };
-    let mut given = world.registered.clone().unwrap_or_else(|| json!({"token_endpoint_auth_method": "none"}));
+    let mut given = setup.registered.clone().unwrap_or_else(|| json!({"token_endpoint_auth_method": "none"}));
     given["client_id"] = json!(id);
     (StatusCode::CREATED, Json(given))
 }
 
 async fn token(
-    State(world): FixtureState,
+    State(setup): FixtureState,
     headers: HeaderMap,
     Form(mut form): Form<HashMap<String, String>>,
 ) -> (StatusCode, Json<Value>) {
-    tokio::time::sleep(world.pause).await;
+    tokio::time::sleep(setup.pause).await;
     let refused =
-        world.refuses_refresh.lock().expect("refusal").clone().filter(|_| form["grant_type"] == "refresh_token");
-    let known = world.knows(form.get("client_id"));
+        setup.refuses_refresh.lock().expect("refusal").clone().filter(|_| form["grant_type"] == "refresh_token");
+    let known = setup.knows(form.get("client_id"));
     let authorization = headers.get("authorization").and_then(|value| value.to_str().ok()).unwrap_or_default();
     form.insert("Authorization".into(), authorization.to_owned());
-    world.tokens.lock().expect("tokens").push(form);
+    setup.tokens.lock().expect("tokens").push(form);
     if !known {
         return (StatusCode::UNAUTHORIZED, Json(json!({"error": "invalid_client"})));
     }
     if let Some((status, body)) = refused {
         return (StatusCode::from_u16(status).expect("a status"), Json(body));
     }
-    if let status @ 1.. = world.no_tokens.load(Ordering::SeqCst) {
+    if let status @ 1.. = setup.no_tokens.load(Ordering::SeqCst) {
         return (StatusCode::from_u16(status).expect("a status"), Json(Value::Null));
     }
-    let number = world.given.fetch_add(1, Ordering::SeqCst) + 1;
+    let number = setup.given.fetch_add(1, Ordering::SeqCst) + 1;
     let mut answer = json!({"access_token": format!("t{number}"), "token_type": "Bearer"});
     answer["refresh_token"] = json!(format!("r{number}"));
-    if let Some(lifetime) = world.lifetime {
+    if let Some(lifetime) = setup.lifetime {
         answer["expires_in"] = json!(lifetime);
     }
-    (StatusCode::OK, Json(with(answer, &world.says.token)))
+    (StatusCode::OK, Json(with(answer, &setup.says.token)))
 }
