@@ -129,7 +129,7 @@ impl ResponseReading {
                 Ok(Some(chunk)) => {
                     room -= chunk.len();
                     if emit(splitter.push(&chunk), &mut items_read) {
-                        break End::EndMarker;
+                        break End::Marked;
                     }
                 }
                 Ok(None) => break End::Whole,
@@ -144,7 +144,7 @@ impl ResponseReading {
             let was_emitted = emit(splitter.finish(), &mut items_read);
             let should_say = self.stream.as_ref().is_some_and(|stream| stream.done.is_some());
             if matches!(end, End::Whole) && should_say && !was_emitted {
-                end = End::MissingEndMarker;
+                end = End::Unmarked;
             }
         }
         let StreamItems { items, unused } = items_read;
@@ -161,26 +161,26 @@ impl ResponseReading {
                 format!("no event of the stream has {answer}, the tool's `stream.answer`; the first event is:\n{part}");
         }
         let output = match &end {
-            End::Whole | End::EndMarker if is_unanswered => ToolOutput::failure(text),
+            End::Whole | End::Marked if is_unanswered => ToolOutput::failure(text),
             End::Full if is_unanswered => ToolOutput::failure(text + &self.cut_note()),
-            End::Whole | End::EndMarker if is_assembled => match serde_json::from_str(&text) {
+            End::Whole | End::Marked if is_assembled => match serde_json::from_str(&text) {
                 Ok(value) => self.selected(text, value),
                 Err(error) if self.select.is_some() => ToolOutput::text(format!(
                     "{text}\n[the answer is not JSON ({error}), so `select` takes no part of it]"
                 )),
                 Err(_) => ToolOutput::text(text),
             },
-            End::Whole | End::EndMarker => ToolOutput::text(text),
+            End::Whole | End::Marked => ToolOutput::text(text),
             End::Full => ToolOutput::text(text + &self.cut_note()),
             End::TimedOut => ToolOutput::text(format!(
                 "{text}\n[toolwright stopped reading after {events} events: the time of the call was over]"
             )),
             End::Broken(error) => ToolOutput::failure(format!("{text}\n[the stream broke off: {error}]")),
-            End::MissingEndMarker => ToolOutput::failure(format!(
+            End::Unmarked => ToolOutput::failure(format!(
                 "{text}\n[the stream broke off: it ended without the event that `stream.done` describes]"
             )),
         };
-        Ok(output.with_extra("events", events).with_extra("cut", !matches!(end, End::Whole | End::EndMarker)))
+        Ok(output.with_extra("events", events).with_extra("cut", !matches!(end, End::Whole | End::Marked)))
     }
 
     /// Returns the part of the result in an item of a stream.
@@ -290,9 +290,9 @@ enum End {
     /// At its end.
     Whole,
     /// With its end marker.
-    EndMarker,
+    Marked,
     /// Without its required end marker.
-    MissingEndMarker,
+    Unmarked,
     /// At the tool's `max_bytes`.
     Full,
     /// At the call's time limit.

@@ -136,14 +136,16 @@ fn remove(paths: &[PathBuf; 2]) {
     }
 }
 
+/// Trace, parent, run, turn and the sessions above: a [`Lineage`] without keys.
+type LineageValues = (u128, Option<u64>, Option<Arc<str>>, u32, Option<Arc<ParentSessions>>);
+
 /// What is known of an operation when it begins: an array, whose values need no keys. The other fields of its entry have
 /// no value yet. Its arguments follow it, which are JSON already.
 #[derive(Serialize, Deserialize)]
 struct Line<'a>(
     /// Id of the operation.
     u64,
-    /// Its lineage: trace, parent, run, turn and the sessions above.
-    (u128, Option<u64>, Option<Arc<str>>, u32, Option<Arc<ParentSessions>>),
+    LineageValues,
     /// When it began, in milliseconds since 1970.
     u64,
     Cow<'a, SessionId>,
