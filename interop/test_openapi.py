@@ -125,7 +125,7 @@ def credentials(document):
 
 
 def legal(name):
-    """As the name of an argument: see the README."""
+    """As the name of an argument: other characters become `_`."""
     return name if LEGAL.fullmatch(name.replace(".", "_")) else re.sub(r"[^a-zA-Z0-9_.-]+", "_", name).strip("_")
 
 

@@ -53,7 +53,7 @@ pub(crate) fn affects_execution(variable: &str) -> bool {
 }
 
 /// Returns whether a variable describes the environment. Such values are in every log and are not secret.
-pub(crate) fn is_surroundings(variable: &str) -> bool {
+pub(crate) fn describes_environment(variable: &str) -> bool {
     matches!(
         variable,
         "HOME"
@@ -86,12 +86,12 @@ pub(crate) struct MaskedPart {
     pub(crate) range: Range<usize>,
     /// Whether it is certainly a secret, so that it must not be printed anywhere. Other parts are only masked here,
     /// because redacting a common word would mutilate all output.
-    pub(crate) is_sure: bool,
+    pub(crate) is_certain: bool,
 }
 
 /// Finds the secret in each of these arguments: `--api-key=…`, `API_KEY=…`, `Authorization: …`, the argument after
 /// `--api-key`, and the value in the argument after `--header`.
-pub(crate) fn in_arguments(arguments: &[&str]) -> Vec<Option<MaskedPart>> {
+pub(crate) fn secrets_in_arguments(arguments: &[&str]) -> Vec<Option<MaskedPart>> {
     let mut after = "";
     arguments
         .iter()
@@ -99,11 +99,11 @@ pub(crate) fn in_arguments(arguments: &[&str]) -> Vec<Option<MaskedPart>> {
             let flag = std::mem::take(&mut after);
             if let Some(at) = argument.find(['=', ':']) {
                 let (name, value) = (argument[..at].trim_start_matches('-'), argument[at + 1..].trim_start());
-                let is_sure = looks_secret(name);
+                let is_certain = looks_secret(name);
                 let is_header = name == "header" || matches!(flag, "header" | "H");
                 // `https://…` is handled as an address.
-                if (is_sure || is_header) && !value.starts_with("//") {
-                    return Some(MaskedPart { range: argument.len() - value.len()..argument.len(), is_sure });
+                if (is_certain || is_header) && !value.starts_with("//") {
+                    return Some(MaskedPart { range: argument.len() - value.len()..argument.len(), is_certain });
                 }
             }
             match argument.strip_prefix('-') {
@@ -111,22 +111,22 @@ pub(crate) fn in_arguments(arguments: &[&str]) -> Vec<Option<MaskedPart>> {
                     after = rest.trim_start_matches('-');
                     None
                 }
-                _ => looks_secret(flag).then_some(MaskedPart { range: 0..argument.len(), is_sure: true }),
+                _ => looks_secret(flag).then_some(MaskedPart { range: 0..argument.len(), is_certain: true }),
             }
         })
         .collect()
 }
 
-/// Finds the password or token before the host, query values and fragment of the address `text`; empty if it is not an
-/// address. Works on addresses with placeholders.
-pub(crate) fn in_address(text: &str) -> Vec<MaskedPart> {
+/// Finds what may be secret in the address `text`: what stands before `@`, the query values and the fragment. Empty if it
+/// is no address. Works on addresses with placeholders.
+pub(crate) fn secrets_in_address(text: &str) -> Vec<MaskedPart> {
     let Some(start) = text.find("://").map(|at| at + 3) else { return Vec::new() };
     let mut parts = Vec::new();
     let host_end = text[start..].find(['/', '?', '#']).map_or(text.len(), |at| start + at);
     if let Some(at) = text[start..host_end].rfind('@') {
         let colon = text[start..start + at].find(':');
         let from = colon.map_or(start, |colon| start + colon + 1);
-        parts.push(MaskedPart { range: from..start + at, is_sure: colon.is_some() });
+        parts.push(MaskedPart { range: from..start + at, is_certain: colon.is_some() });
     }
     let fragment = text[host_end..].find('#').map(|at| host_end + at);
     let query_end = fragment.unwrap_or(text.len());
@@ -135,17 +135,17 @@ pub(crate) fn in_address(text: &str) -> Vec<MaskedPart> {
         for pair in text[from..query_end].split('&') {
             let (key, value) = pair.split_once('=').unwrap_or(("", pair));
             let end = from + pair.len();
-            parts.push(MaskedPart { range: end - value.len()..end, is_sure: looks_secret(key) });
+            parts.push(MaskedPart { range: end - value.len()..end, is_certain: looks_secret(key) });
             from = end + 1;
         }
     }
-    parts.extend(fragment.map(|at| MaskedPart { range: at + 1..text.len(), is_sure: false }));
+    parts.extend(fragment.map(|at| MaskedPart { range: at + 1..text.len(), is_certain: false }));
     parts.retain(|part| !part.range.is_empty());
     parts
 }
 
 /// Masks actual and possible secrets: header, environment and query values, values under a key that names a secret, and
-/// what [`in_arguments`] and [`in_address`] find. A `${VAR}` reference is not secret.
+/// what [`secrets_in_arguments`] and [`secrets_in_address`] find. A `${VAR}` reference is not secret.
 pub(crate) fn mask(value: &mut Value) {
     match value {
         Value::Object(map) => {
@@ -181,7 +181,7 @@ fn mask_all(value: &mut Value) {
 fn mask_arguments(items: &mut [Value]) {
     let texts: Vec<String> = items.iter().map(|item| item.as_str().unwrap_or_default().to_owned()).collect();
     let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-    for (item, found) in items.iter_mut().zip(in_arguments(&texts)) {
+    for (item, found) in items.iter_mut().zip(secrets_in_arguments(&texts)) {
         match (item, found) {
             (Value::String(text), Some(part)) => mask_range(text, part.range),
             (item, _) => mask(item),
@@ -190,7 +190,7 @@ fn mask_arguments(items: &mut [Value]) {
 }
 
 fn mask_address(text: &mut String) {
-    let ranges: Vec<_> = in_address(text).into_iter().map(|part| part.range).collect();
+    let ranges: Vec<_> = secrets_in_address(text).into_iter().map(|part| part.range).collect();
     for range in ranges.into_iter().rev() {
         mask_range(text, range);
     }

@@ -122,7 +122,7 @@ impl RunConfig {
         self.rights.as_ref().map_or_else(|| own.clone(), |rights| own.within(&rights.limits))
     }
 
-    /// Returns the limits of the run itself, and of it together with its agents.
+    /// Returns the tighter of the run's own limits and those that it shares with its agents.
     #[must_use]
     pub fn all_limits(&self) -> AgentLimits {
         AgentLimits::from(&self.limits).within(&self.tree_limits())
@@ -156,7 +156,7 @@ impl RunConfig {
         self.agent.as_ref().map_or(&NONE, |agent| &agent.router)
     }
 
-    /// Whether this agent may get its request.
+    /// Whether the run may hand its request to `agent`.
     pub(crate) fn may_hand_to(&self, agent: &str) -> bool {
         self.router().destination(agent).is_some() || self.agent_tools.hands_back_to.as_deref() == Some(agent)
     }
@@ -276,7 +276,7 @@ impl Limits {
         self.tokens.filter(|&limit| used >= limit).map(|limit| format!("the limit of {limit} tokens was reached"))
     }
 
-    /// Returns the notice at four fifths of the limits that end a run without a last turn.
+    /// Returns the notice once four fifths of the time or tokens are used: these limits end a run at once.
     pub(super) fn near(&self, time: Option<Duration>, elapsed: Duration, usage: &Usage) -> Option<TurnNotice> {
         let used = usage.input_tokens.saturating_add(usage.output_tokens);
         let tokens = self.tokens.filter(|&limit| used >= limit - limit / 5).map(|limit| format!("{limit} tokens"));

@@ -14,7 +14,7 @@ use crate::Failure;
 
 /// A server, or several processes in a pipeline in front of one.
 pub(super) struct Pipe {
-    // Dropped first: a server ends by itself after its input.
+    // Dropped first: a server ends when its input closes.
     ends: PipeEnds,
     family: ProcessGroup,
 }

@@ -194,9 +194,9 @@ pub(crate) fn field_lines(field: &Field) -> Vec<String> {
         (Some(default), _) => {
             let default = one_line(&default.to_string(), MAX_LABEL);
             // Writing to a text cannot fail.
-            let _ = write!(kind, "; nothing for {default}");
+            let _ = write!(kind, "; empty: {default}");
         }
-        (None, false) => kind.push_str("; nothing to leave it out"),
+        (None, false) => kind.push_str("; empty: left out"),
         (None, true) => {}
     }
     let mut lines = vec![format!("{} {}", styled(BOLD, title), styled(DIM, format_args!("({kind})")))];
@@ -247,7 +247,7 @@ mod tests {
         assert!(!lines[0].contains("\u{1b}[2J"), "{lines:?}");
         assert!(lines[0].contains("one of these"), "{lines:?}");
         assert_eq!((&*lines[1], &*lines[2]), ("  1  X", "  2  y"));
-        assert!(lines[3].contains("a whole number; nothing for 3"), "{lines:?}");
+        assert!(lines[3].contains("a whole number; empty: 3"), "{lines:?}");
     }
 
     #[test]

@@ -77,7 +77,7 @@ impl Framing {
     }
 }
 
-/// Passes on the data of an event. One whose last line is terminated is complete.
+/// Passes on the data of an event. If its last line is terminated, it arrived whole: brackets that it lacks may be added.
 fn data_of(event: Event<'_>, each: OnEventData<'_>) -> Result<(), ModelError> {
     if event.is_cut { each(event.data) } else { or_mended(event.data, each) }
 }
@@ -180,7 +180,7 @@ impl Partial {
     }
 }
 
-/// The deepest nesting that is closed.
+/// The most missing brackets that are added.
 const MAX_DEPTH: usize = 128;
 
 /// Passes `data` to `each`, and retries with closed brackets if only those were missing.

@@ -10,7 +10,7 @@ use super::writer::{Writer, event};
 use super::{ResponseEnd, ResponseHead, ResponsePiece};
 use crate::api::Api;
 
-/// The server that calls which run here are shown under.
+/// The `server_label` of calls that Toolwright runs.
 const SERVER: &str = "toolwright";
 
 /// The item that text is being added to.
@@ -141,7 +141,7 @@ impl ResponsesWriter {
         }
     }
 
-    /// Reasoning as the API of the model encrypted it: of the item that is open, or in one without a text.
+    /// Reasoning as the API of the model encrypted it: added to the open item, else in an item without text.
     fn signed(&mut self, item: &Value, out: &mut String) {
         let content = &item["encrypted_content"];
         if self.open == Some(Open::Reasoning) {

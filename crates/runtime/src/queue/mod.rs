@@ -1,5 +1,6 @@
 //! Named queues, and the assignment of calls to them.
 
+mod call_order;
 mod priority_queue;
 mod workspace;
 
@@ -18,9 +19,10 @@ use toolwright_core::model::ModelPriority;
 use toolwright_core::setting::TimeSpan;
 use toolwright_core::tool_id::ToolId;
 
+pub use call_order::{CallOrder, WorkspaceTurn};
+pub(crate) use call_order::{HeldTurn, SharedUse};
 pub(crate) use priority_queue::{PriorityQueue, Slot, WaitBounds};
-pub use workspace::{CallOrder, WorkspaceTurn};
-pub(crate) use workspace::{HeldTurn, SharedUse, WorkspaceLocks};
+pub(crate) use workspace::WorkspaceLocks;
 
 /// The name of the queue of calls without their own queue.
 pub const DEFAULT_QUEUE: &str = "default";

@@ -19,7 +19,7 @@ pub struct Options {
     /// last user text
     #[arg(long)]
     script: Option<PathBuf>,
-    /// What goes wrong with the first answers, one each, before the script begins: cut_after:N, cut_within:N,
+    /// Faults of the first answers, in order, one per answer, before the script begins: cut_after:N, cut_within:N,
     /// end_after:N, hang, hang_after:N, error_after:N, drip:BYTES:MS, keep_alive:N, garble:N, empty, page, mislabel,
     /// status:S, status:S:RETRY_AFTER, overload (repeatable; N counts frames of the stream)
     #[arg(long)]

@@ -263,7 +263,7 @@ impl Source {
     }
 }
 
-/// Returns whether the client does not start this server, by lists of names outside the entries: Gemini CLI has
+/// Returns whether the client does not start this server, because a list elsewhere in the file excludes it: Gemini CLI has
 /// `mcp.allowed` and `mcp.excluded` (<https://geminicli.com/docs/reference/configuration>), Claude Code
 /// `disabledMcpServers` of a project, which its `/mcp` writes.
 fn is_disabled_in_client(source: Source, document: &Value, cwd: &Path, name: &str) -> bool {

@@ -4,9 +4,9 @@ use std::ops::Range;
 
 use serde_json::Value;
 
-use crate::secrets::{in_address, in_arguments, looks_secret, without_scheme};
+use crate::secrets::{looks_secret, secrets_in_address, secrets_in_arguments, without_scheme};
 
-/// Replaces the secrets of an entry with our keys by variables. Returns the variables with their values. `known`
+/// Replaces the secrets of a converted entry by `${VAR}`. Returns the variables with their values. `known`
 /// returns the current value of a variable; a variable with a different value is not used.
 ///
 /// Uncertain secrets and references to variables stay.
@@ -39,11 +39,11 @@ pub fn take_secrets(server: &str, entry: &mut Value, known: &dyn Fn(&str) -> Opt
     }
     if let Some(Value::Array(args)) = entry.get_mut("args") {
         let texts: Vec<String> = args.iter().map(|arg| arg.as_str().unwrap_or_default().to_owned()).collect();
-        let parts = in_arguments(&texts.iter().map(String::as_str).collect::<Vec<_>>());
+        let parts = secrets_in_arguments(&texts.iter().map(String::as_str).collect::<Vec<_>>());
         for (index, part) in parts.into_iter().enumerate() {
             let text = &texts[index];
             let mut text = text.clone();
-            match part.filter(|part| part.is_sure) {
+            match part.filter(|part| part.is_certain) {
                 Some(part) => {
                     let before =
                         if part.range.start > 0 { &text[..part.range.start] } else { &texts[index.saturating_sub(1)] };
@@ -68,7 +68,7 @@ type TakeSecret<'t> = dyn FnMut(&str, &str) -> Option<String> + 't;
 
 fn in_url(server: &str, url: &mut String, take: &mut TakeSecret<'_>) {
     let parts: Vec<Range<usize>> =
-        in_address(url).into_iter().filter(|part| part.is_sure).map(|part| part.range).collect();
+        secrets_in_address(url).into_iter().filter(|part| part.is_certain).map(|part| part.range).collect();
     for range in parts.into_iter().rev() {
         // `?api_key=…` has a name; a password before the host has none.
         let key = url[..range.start].strip_suffix('=').and_then(|before| before.rsplit(['?', '&']).next());

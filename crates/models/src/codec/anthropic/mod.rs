@@ -1,6 +1,6 @@
 //! Anthropic Messages (docs.anthropic.com/en/api/messages, version 2023-06-01).
 //!
-//! Results of the client load deferred tools (platform.claude.com/docs/en/agents-and-tools/tool-use/tool-search-tool, "Custom
+//! A tool result of the client can load deferred tools (platform.claude.com/docs/en/agents-and-tools/tool-use/tool-search-tool, "Custom
 //! tool search implementation"); that needs no beta header. Their definitions are not part of the prompt's prefix, so loading
 //! one keeps the cache.
 
@@ -20,7 +20,7 @@ const API: Api = Api::Anthropic;
 /// Headers of a request for a file (platform.claude.com/docs/en/build-with-claude/files).
 pub(crate) const FILE_HEADERS: &[(&str, &str)] = &[VERSION, ("anthropic-beta", "files-api-2025-04-14")];
 
-/// The API requires this header for the setting.
+/// The API requires this header for `thinking.block_binding`.
 const BINDING_HEADER: (&str, &str) = ("anthropic-beta", "thinking-binding-controls-2026-08-01");
 
 /// Makes the API drop thinking that it would refuse (platform.claude.com/docs/en/build-with-claude/preserved-thinking):

@@ -8,7 +8,7 @@ use super::node::{Node, Problem};
 /// Splits a file into front matter and text.
 ///
 /// # Errors
-/// A message.
+/// Says which `---` line is missing.
 pub(in crate::config) fn split(text: &str) -> Result<(&str, &str), String> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let (first, rest) = text.split_once('\n').unwrap_or((text, ""));
@@ -35,7 +35,7 @@ pub(in crate::config) fn front_matter(front: &str, file: &Arc<Path>) -> Result<N
     })
 }
 
-/// Quotes the text in lines `key: text`, if it is plain and YAML would not read it as one text.
+/// Quotes the text in lines `key: text`, if it is unquoted and YAML would misread it.
 fn quoted(front: &str) -> String {
     let line = |line: &str| {
         let text = line.trim_end();
@@ -43,11 +43,11 @@ fn quoted(front: &str) -> String {
         let is_key = !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
         let value = value.strip_prefix(' ')?.trim();
         let is_plain = !value.starts_with(['"', '\'', '[', '{', '|', '>', '&', '!', '#']);
-        let is_unclear = value.contains(": ")
+        let needs_quotes = value.contains(": ")
             || value.contains(" #")
             || value.ends_with(':')
             || value.starts_with(['*', '@', '`', '%']);
-        (is_key && is_plain && is_unclear).then(|| format!("{key}: '{}'\n", value.replace('\'', "''")))
+        (is_key && is_plain && needs_quotes).then(|| format!("{key}: '{}'\n", value.replace('\'', "''")))
     };
     front.split_inclusive('\n').map(|text| line(text).unwrap_or_else(|| text.to_owned())).collect()
 }

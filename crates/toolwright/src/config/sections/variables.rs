@@ -16,7 +16,7 @@ use super::check::{branch, section_schema};
 use crate::config::files::node::{Data, Member, Node, Problem, Severity, SourceLocation};
 use crate::config::files::{FileNames, Variables, config_home};
 use crate::private_file::{self, OtherUsersAccess, write_atomically};
-use crate::secrets::{in_address, in_arguments, is_surroundings, looks_secret, without_scheme};
+use crate::secrets::{describes_environment, looks_secret, secrets_in_address, secrets_in_arguments, without_scheme};
 
 /// Schema keyword: variables are expanded here. Its value is the purpose of the text: a `setting`, a `path`, a
 /// command-line `argument`, the value of a `pair` (a header, an environment variable), a `secret` of ours, or the value
@@ -123,8 +123,8 @@ impl ResolveScope<'_> {
                 }
                 let texts: Vec<&str> = items.iter().filter_map(Node::text).collect();
                 if purpose == "argument" {
-                    for (part, text) in in_arguments(&texts).into_iter().zip(texts) {
-                        if let Some(part) = part.filter(|part| part.is_sure) {
+                    for (part, text) in secrets_in_arguments(&texts).into_iter().zip(texts) {
+                        if let Some(part) = part.filter(|part| part.is_certain) {
                             note(without_scheme(&text[part.range]), self.secrets);
                         }
                     }
@@ -204,7 +204,7 @@ impl ResolveScope<'_> {
 fn note_secrets(expanded: &Expanded, holds: StringUse<'_>, secrets: &mut Vec<String>) {
     for (name, value) in &expanded.used {
         let secret = match holds {
-            StringUse::Pair(_) | StringUse::OwnKey(_) => !is_surroundings(name),
+            StringUse::Pair(_) | StringUse::OwnKey(_) => !describes_environment(name),
             StringUse::Setting | StringUse::Argument => looks_secret(name),
         };
         if secret {
@@ -220,14 +220,14 @@ fn note_secrets(expanded: &Expanded, holds: StringUse<'_>, secrets: &mut Vec<Str
     {
         note(without_scheme(&expanded.text), secrets);
     }
-    for part in in_address(&expanded.text).into_iter().filter(|part| part.is_sure) {
+    for part in secrets_in_address(&expanded.text).into_iter().filter(|part| part.is_certain) {
         note(&expanded.text[part.range], secrets);
     }
 }
 
 /// Returns the variables that contain a key of ours or a part of it.
 fn key_variables(expanded: &Expanded) -> impl Iterator<Item = String> {
-    expanded.used.iter().filter(|(name, _)| !is_surroundings(name)).map(|(name, _)| name.clone())
+    expanded.used.iter().filter(|(name, _)| !describes_environment(name)).map(|(name, _)| name.clone())
 }
 
 /// Adds a new secret.
