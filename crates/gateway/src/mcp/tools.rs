@@ -242,6 +242,9 @@ impl ToolList {
     }
 }
 
+/// The most lists of tools that are kept of the current snapshot.
+const MAX_LISTS: usize = 1024;
+
 /// Lists made from the current snapshot. Lists of older snapshots are dropped.
 #[derive(Default)]
 pub(crate) struct ToolLists(Mutex<ToolListCache>);
@@ -293,7 +296,7 @@ impl Gateway {
         let key = Key { view: view.clone(), principal: principal.id.clone() };
         let mut made = self.lists.0.lock().unwrap_or_else(PoisonError::into_inner);
         let whole = self.options.catalogue.snapshot();
-        if !made.of.as_ref().is_some_and(|of| Arc::ptr_eq(of, &whole)) {
+        if !made.of.as_ref().is_some_and(|of| Arc::ptr_eq(of, &whole)) || made.lists.len() >= MAX_LISTS {
             let mut schemas = std::mem::take(&mut made.schemas);
             let kept: HashSet<ContentHash> = whole.list().iter().map(|entry| entry.tool.hash()).collect();
             schemas.retain(|hash, _| kept.contains(hash));
