@@ -20,6 +20,9 @@ pub enum Error {
     /// The state directory cannot be used.
     #[error("{0}; choose another with --state-dir or TOOLWRIGHT_STATE_DIR")]
     StateDir(#[source] StoreError),
+    /// The system cannot watch the configuration's files.
+    #[error(transparent)]
+    Watch(#[from] notify::Error),
     /// Stored data cannot be read or written.
     #[error("{0}")]
     Store(#[from] StoreError),

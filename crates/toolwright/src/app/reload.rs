@@ -289,11 +289,8 @@ const MAX_SEARCHES: usize = 8;
 /// symbolic links, and waits for files whose folder does not exist yet. Runs until it is dropped.
 ///
 /// # Errors
-/// The system cannot watch files.
-pub async fn watch(
-    app: Arc<Toolwright>,
-    report: impl Fn(Result<ReloadChanges, Error>) + Send,
-) -> Result<(), notify::Error> {
+/// [`Error::Watch`].
+pub async fn watch(app: Arc<Toolwright>, report: impl Fn(Result<ReloadChanges, Error>) + Send) -> Result<(), Error> {
     let (changed, mut changes) = mpsc::channel::<()>(1);
     let points: Arc<Mutex<BTreeSet<PathBuf>>> = Arc::default();
     let watched = Arc::clone(&points);
