@@ -286,7 +286,7 @@ fn output(report: RunReport, has_schema: bool) -> Result<ToolOutput, ToolError> 
             true => "it gave no answer in the form that is asked for".into(),
             false => "it gave no answer".into(),
         });
-        return Err(ToolError::new(ErrorKind::ExecutionError, format!("the delegate came to no result: {why}")));
+        return Err(ToolError::new(ErrorKind::ExecutionError, format!("the delegate gave no result: {why}")));
     }
     Ok(ToolOutput { structured, ..ToolOutput::text(report.answer) }.with_extra("turns", report.turns))
 }

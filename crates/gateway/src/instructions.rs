@@ -17,8 +17,7 @@ pub(crate) fn combine_instructions(ours: &[String], said: impl Iterator<Item = (
         said.filter(|(_, words)| !words.is_empty()).map(|(name, words)| Part::new(&name, &words)).collect();
     let room = MAX_ALL.saturating_sub(units(&all));
     // As many quotes as fit.
-    let left_out =
-        |count: usize| format!("\n\n({count} more say something of their tools, for which there is no room.)");
+    let left_out = |count: usize| format!("\n\n({count} more have instructions, for which there is no room.)");
     let least: Vec<usize> = parts.iter().map(|part| part.head + part.words.min(MIN_QUOTE_LENGTH)).collect();
     let mut count = parts.len();
     let needs = |count: usize| {
@@ -144,7 +143,7 @@ mod tests {
         let words = "Words. ".repeat(50);
         let said: Vec<(&str, &str)> = names.iter().map(|name| (&**name, &*words)).collect();
         let text = check("Ours.", &said).expect("words");
-        assert!(units(&text) <= MAX_ALL && text.contains("more say something of their tools"), "{text}");
+        assert!(units(&text) <= MAX_ALL && text.contains("more have instructions"), "{text}");
         assert!(text.contains("server-0 says") && !text.contains("server-99 says"));
         let one = of_one(&["Ours.".to_owned()], Some("ä".repeat(3000))).expect("words");
         assert!(one.starts_with("Ours.\n\nä") && units(&one) == MAX_ALL);

@@ -1,9 +1,9 @@
 //! Tool search over one catalogue for each set of queries, on one thread, compared with other search engines.
 
 mod catalogue;
-mod made_up;
 #[cfg(feature = "peers")]
 mod peers;
+mod synthetic_vectors;
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -62,8 +62,8 @@ pub(crate) fn run(data: Option<&Path>, count: usize) -> Result<Vec<Row>, Failure
     let search = |query: &str| auto(&index, &Query::new(query), None, LIMIT, &any).len();
     time(Engine { name: "auto", build, update_ms, bytes, search: Box::new(search) });
 
-    let (own, vectors) = timed(|| made_up::vectors(tools.len()));
-    let near = made_up::vector(0);
+    let (own, vectors) = timed(|| synthetic_vectors::vectors(tools.len()));
+    let near = synthetic_vectors::vector(0);
     let search = |query: &str| {
         let meaning = SemanticQuery { vectors: &vectors, query: &near };
         auto(&index, &Query::new(query), Some(meaning), LIMIT, &any).len()

@@ -29,7 +29,7 @@ pub(crate) struct Trust {
     /// The file, or its folder. Default: the project's files, searched from the current folder up.
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Only shows what the file would start and change.
+    /// Shows what the file would start and change, and approves nothing.
     #[arg(long, conflicts_with_all = ["yes", "revoke"])]
     show: bool,
     /// Approves without a question, for scripts.

@@ -32,7 +32,7 @@ pub(crate) enum Eval {
     /// Measure how many tokens the tools of a whole task take, for each way to show them to a model.
     ///
     /// A scripted model plays the task through the agent loop. It calls the tool of a step if the tool is listed;
-    /// otherwise it searches for the tool. Tokens are estimated, at four bytes each, and summed over all requests:
+    /// otherwise the model searches for the tool. Tokens are estimated, at four bytes each, and summed over all requests:
     /// definition_tokens are those of the listed definitions and of the line that names the namespaces; result_tokens
     /// are those of all results so far, search results included. Definitions that an API keeps out of the context until
     /// they are found count from then on.

@@ -86,7 +86,7 @@ async fn answer(global: &GlobalOptions, command: &StateCommand, app: &Toolwright
         StateCommand::Get { path, instance, .. } => {
             let written = path.replace('[', ".").replace(']', "");
             let wanted = state_path(&written).ok_or_else(|| {
-                Failure::usage(format!("`{path}` is no path; write names joined by dots, like user.address"))
+                Failure::usage(format!("`{path}` is not a path; write names joined by dots, like user.address"))
             })?;
             let steps: Vec<&str> = wanted.split('.').collect();
             let opened = RunVariables::open(&*services.log, &*services.outputs, &session, RunInput::default()).await?;

@@ -32,7 +32,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The text of `--help` about the JSON form.
 pub(crate) const JSON_FORM: &str = "\
-With --json and a run: {run, session, started_ms, latency_ms, totals: {tool_calls, model_calls, jobs, failures,
+With --json and a run, it prints {run, session, started_ms, latency_ms, totals: {tool_calls, model_calls, jobs, failures,
 usage: {input_tokens, output_tokens, cached_tokens, cache_written_tokens and reasoning_tokens unless they are 0},
 cost_usd, open_costs (model attempts whose cost is unknown) unless it is 0}, left_out,
 turns: [{turn, ops: [{op, trace, parent,

@@ -193,7 +193,7 @@ pub(crate) fn add(global: &GlobalOptions, add: &Add) -> CommandResult {
 fn check_name(name: &str) -> Result<(), Failure> {
     if name.trim().is_empty() || name.trim() != name || has_invisible(name) {
         return Err(Failure::usage(format!(
-            "`{}` is no name for a server: give letters, digits, - or _, like `toolwright add git -- uvx mcp-server-git`",
+            "`{}` is not a name for a server: give letters, digits, - or _, like `toolwright add git -- uvx mcp-server-git`",
             one_line(name, 40)
         )));
     }

@@ -202,7 +202,7 @@ impl OnChildren {
     }
 }
 
-/// Why a text is no name of an agent.
+/// Why a text is not the name of an agent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
     /// It is empty.

@@ -99,7 +99,7 @@ const MAX_INSTANCES: usize = 12;
 fn no_path(written: &str) -> Option<Violation> {
     let message = || {
         let written = shorten(written, MAX_LIST / 10);
-        format!("`{written}` is no path; write names joined by dots, like user.address")
+        format!("`{written}` is not a path; write names joined by dots, like user.address")
     };
     let violation = || Violation { path: format!("/{OUTPUT_PATH}"), keyword: "path".into(), message: message() };
     state_path(written).is_none().then(violation)

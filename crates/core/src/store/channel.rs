@@ -68,7 +68,7 @@ impl Channels {
         if name.is_empty() || name.len() > MAX_NAME || !name.chars().all(is_legal) {
             let shown: String = name.chars().take(MAX_NAME).collect();
             return Err(format!(
-                "`{shown}` is no name of a channel: it has 1 to {MAX_NAME} letters, digits, `-`, `_` and `.`"
+                "`{shown}` is not the name of a channel: it has 1 to {MAX_NAME} letters, digits, `-`, `_` and `.`"
             ));
         }
         Ok(self.0.get(name).cloned().unwrap_or_default())

@@ -228,7 +228,7 @@ pub fn log_path(root: &str, path: &str) -> String {
 const MAX_PATH: usize = 400;
 
 /// Parses a path of the state, also written as a reference (`†state.a.b`): names joined by dots. `None`
-/// if it is no path.
+/// if it is not a path.
 #[must_use]
 pub fn state_path(written: &str) -> Option<&str> {
     let path = written.trim();

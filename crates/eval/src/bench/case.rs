@@ -362,7 +362,7 @@ impl Reader<'_> {
         };
         let here = ValueLocation { line: id_line, key: &at.member("id") };
         if id.is_empty() || id.chars().count() > MAX_ID || id.chars().any(char::is_control) {
-            self.fault(here, "it is no name", "use 1 to 100 characters on one line, or leave it out");
+            self.fault(here, "it is not a name", "use 1 to 100 characters on one line, or leave it out");
         } else if !self.groups[group].1.insert(id.clone()) {
             self.fault(here, format!("another case is called `{id}`"), "give one of them an id of its own");
         }
@@ -506,7 +506,7 @@ cases:
             ("tool: [\n".to_owned(), "f.yaml:"),
             ("tool: a:b\ncases:\n  - input: [1]\n".to_owned(), "f.yaml:3: cases[0].input: it is no mapping"),
             (case("weight: 0"), "f.yaml:4: cases[0].weight: 0 is no weight"),
-            (case("id: ''"), "f.yaml:4: cases[0].id: it is no name"),
+            (case("id: ''"), "f.yaml:4: cases[0].id: it is not a name"),
             (case("id: a\n  - {id: a, input: {}}"), "f.yaml:5: cases[1].id: another case is called `a`"),
             (check("weight: 1"), "f.yaml:5: cases[0].checks[0]: it checks nothing; write one of exact"),
             (check("{exact: {equals: 1}, schema: {}}"), "several checks in one"),

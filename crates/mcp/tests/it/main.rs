@@ -4,6 +4,7 @@
 
 mod asker;
 mod asking;
+mod attribution;
 mod environment;
 mod http;
 mod methods;
@@ -15,7 +16,6 @@ mod processes;
 mod restarts;
 mod stdio;
 mod unreadable;
-mod whose;
 
 use std::collections::HashMap;
 use std::path::PathBuf;

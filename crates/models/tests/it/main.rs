@@ -13,5 +13,5 @@ mod recordings;
 mod served;
 mod settings;
 mod shape;
-mod stops;
+mod stop_reasons;
 mod streams;

@@ -282,7 +282,7 @@ fn checked(path: &str) -> Result<String, String> {
     }
     match rest {
         Some(rest) if is_inside && (rest.is_empty() || rest.split('/').all(is_name)) => Ok(trimmed.to_owned()),
-        _ => Err(format!("Error: `{path}` is no path below {ROOT}: it is names joined by `/`, without `..`")),
+        _ => Err(format!("Error: `{path}` is not a path below {ROOT}: it is names joined by `/`, without `..`")),
     }
 }
 

@@ -257,7 +257,7 @@ impl CatalogueProvider {
             Ok(believed) => Ok((believed, Some(why))),
             // Its publisher is not trusted any more.
             Err(Refusal::WrongKey(_)) => Err(why),
-            Err(refusal) => Err(format!("{why}; and of the one that was accepted last: {refusal}")),
+            Err(refusal) => Err(format!("{why}; the last accepted version has this fault: {refusal}")),
         }
     }
 

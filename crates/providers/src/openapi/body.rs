@@ -485,7 +485,7 @@ impl<'d> Graph<'d, '_> {
             let stated = xml.and_then(|xml| xml.text(key)).filter(|name| !name.is_empty());
             match stated {
                 Some(stated) if !is_xml_name(stated) => {
-                    Err(format!("`{stated}`, which its schema gives as `xml.{key}`, is no name of XML"))
+                    Err(format!("`{stated}`, which its schema gives as `xml.{key}`, is not a name in XML"))
                 }
                 stated => Ok(stated.map(str::to_owned)),
             }

@@ -7,7 +7,7 @@ use url::Url;
 
 use super::config::RestToolConfig;
 use super::request::body::{BodyTemplate, JsonTemplate};
-use super::request::place::{Explode, PathStyle, ValueEncoding};
+use super::request::encoded_values::{Explode, PathStyle, ValueEncoding};
 use super::request::query::{Reserved, Style};
 use super::request::template::{Segment, Template};
 use super::request::{HeaderPart, Pair, PathPart, RequestTemplate};

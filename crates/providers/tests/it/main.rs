@@ -3,13 +3,13 @@
 
 mod catalogue;
 mod files;
-mod kept;
 mod openapi;
 mod output;
 #[path = "../../../sandbox/tests/it/processes.rs"]
 mod processes;
 mod published;
 mod rest;
+mod session_log_tools;
 mod shell;
 mod web;
 #[path = "../../../net/tests/it/wire.rs"]

@@ -391,7 +391,7 @@ impl Catalogue {
             Ok(Ok(items)) => Ok(items),
             Ok(Err(error)) => Err(self.redactor.redact(&error.to_string()).into_owned()),
             Err(_) => Err(format!(
-                "no list of its {} within {}",
+                "it did not list its {} within {}",
                 kind.words(),
                 toolwright_core::duration::format(self.list_timeout)
             )),

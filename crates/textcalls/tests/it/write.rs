@@ -1,4 +1,4 @@
-//! The text formats, written: what is written is read back, and what a model is shown is a golden.
+//! Writing the text formats: what is written reads back, and goldens hold what a model sees.
 
 use std::path::PathBuf;
 use std::sync::Arc;

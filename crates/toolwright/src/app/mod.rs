@@ -10,7 +10,7 @@ mod reload;
 mod request;
 mod stores;
 mod tools;
-mod unmatched;
+mod unmatched_names;
 
 use std::collections::HashMap;
 use std::path::Path;

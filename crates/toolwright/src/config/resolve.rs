@@ -276,7 +276,7 @@ pub(super) fn check_views(config: &mut Config, sections: &ConfigFile, merged: &N
         let (message, remedy) = if let Some(source) = source_at(config, sections, name) {
             (format!("{source} has this name"), "give the view another name")
         } else if name.is_empty() || !name.chars().all(legal) {
-            ("it is no name for an address".to_owned(), "use lower-case letters, digits, `_` and `-`")
+            ("it is not a name for an address".to_owned(), "use lower-case letters, digits, `_` and `-`")
         } else {
             continue;
         };

@@ -111,7 +111,7 @@ fn read(text: &str, file: &Arc<Path>, problems: &mut Vec<Problem>) -> Option<Ski
         false => legal_name(&written).replace('_', "-"),
     };
     if name.is_empty() {
-        let message = format!("`{written}` is no name of a skill");
+        let message = format!("`{written}` is not the name of a skill");
         problems.push(Problem::new(out, &at, "name", message, "use lower-case letters, digits and `-`"));
         return None;
     }

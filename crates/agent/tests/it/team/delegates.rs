@@ -259,7 +259,7 @@ async fn an_answer_that_does_not_fit_fails() {
     let fixture =
         fixture(&tools, Box::new(|_| ModelResponse { text: "good".into(), ..ModelResponse::default() })).await;
     let outcome = fixture.call("schema__judge", json!({"text": "x"}), CallMeta::default()).await;
-    assert!(!outcome.ok && outcome.text().contains("the delegate came to no result"), "{outcome:?}");
+    assert!(!outcome.ok && outcome.text().contains("the delegate gave no result"), "{outcome:?}");
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ use toolwright_runtime::SqliteStore;
 use toolwright_testkit::model_server::{LongTalk, MEMORY_MODEL, ScriptedModel, count_tokens};
 
 use crate::fixture::options;
-use crate::turns::long_talks::{APIS, LongRunFixture, LongRunOptions, begin, terms};
+use crate::turns::long_conversations::{APIS, LongRunFixture, LongRunOptions, begin, terms};
 use crate::turns::resume::FaultyStore;
 
 pub(crate) async fn rows(store: &SqliteStore) -> Vec<LedgerEntry> {

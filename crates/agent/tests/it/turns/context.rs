@@ -16,7 +16,7 @@ use toolwright_models::ModelOverrides;
 use toolwright_testkit::model_server::{LongTalk, Reply, STEP_TOOL, Script, ScriptedModel, Turn};
 
 use crate::fixture::{options, provider};
-use crate::turns::long_talks::{APIS, LongRunFixture, LongRunOptions, Step, begin, terms};
+use crate::turns::long_conversations::{APIS, LongRunFixture, LongRunOptions, Step, begin, terms};
 
 /// What is asked of a store.
 enum StoreOperation<'a> {

@@ -5,7 +5,7 @@ pub(crate) mod compaction;
 mod context;
 mod dispatch;
 mod exposure;
-pub(crate) mod long_talks;
+pub(crate) mod long_conversations;
 mod prompt_cache;
 mod rate_limits;
 pub(crate) mod resume;

@@ -14,7 +14,7 @@ use toolwright::runtime::SqliteStore;
 use toolwright_testkit::model_server::{RecordedRequest, Reply, Script, ScriptedModel, Turn, WireApi};
 
 use crate::agents::agent::{ended, report, run_id, start, with_model};
-use crate::calls::stops::Stop;
+use crate::calls::kill_points::Stop;
 use crate::command_line::cli::{ok, stderr};
 use crate::support::{Fixture, signal, until};
 

@@ -5,10 +5,10 @@ pub(crate) mod arguments;
 mod asking;
 mod call;
 mod embeddings;
+pub(crate) mod kill_points;
 mod pick;
 #[cfg(unix)]
 mod plan_kills;
 mod planned_runs;
 pub(crate) mod plans;
-pub(crate) mod stops;
 mod text_format;

@@ -10,7 +10,7 @@ use toolwright::core::inbox::{InboxStore as _, QuestionState};
 use toolwright::runtime::SqliteStore;
 
 use crate::agents::agent::{ended, report, start};
-use crate::calls::stops::Stop;
+use crate::calls::kill_points::Stop;
 use crate::command_line::cli::{ok, stderr};
 use crate::support::Fixture;
 

@@ -235,7 +235,7 @@ fn broken_server_settings_and_views_get_remedies() {
     broken(&tokens(""), 2, "server.tokens.ci.token", Error, &["it is empty"]);
     let owner = "server:\n  tokens:\n    owner: {token: x}\n";
     broken(owner, 2, "server.tokens.owner", Error, &["the name is the owner's", "another name"]);
-    broken("views:\n  A b: {}\n", 2, "views.A b", Error, &["no name for an address"]);
+    broken("views:\n  A b: {}\n", 2, "views.A b", Error, &["not a name for an address"]);
     let clash = "views:\n  a: {}\nmcpServers:\n  a: {command: x}\n";
     broken(clash, 2, "views.a", Error, &["the server `a` has this name", "another name"]);
     for (source, reported) in [

@@ -5,7 +5,7 @@ pub(crate) mod config;
 mod config_messages;
 mod doctor;
 mod edit;
-mod elsewhere;
+mod foreign_definitions;
 mod import;
 mod oauth;
 mod secrets;

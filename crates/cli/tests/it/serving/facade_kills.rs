@@ -11,7 +11,7 @@ use toolwright::runtime::SqliteStore;
 use toolwright_testkit::model_server::{Fault, RecordedRequest, Reply, Script, ScriptedModel, Turn, WireApi};
 
 use crate::agents::agent::with_model;
-use crate::calls::stops::Stop;
+use crate::calls::kill_points::Stop;
 use crate::serving::gateway::{Gateway, api_token, get_response, got, posted_to, sent_to};
 use crate::support::{Fixture, signal, until};
 

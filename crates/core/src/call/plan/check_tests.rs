@@ -260,7 +260,7 @@ fn structural_faults_are_listed_with_all_errors() {
         ]),
         &[
             ("/0/_tool", "unknown_tool", "did you mean x__search"),
-            ("/1/_outputPath", "path", "is no path"),
+            ("/1/_outputPath", "path", "is not a path"),
             ("/1/q", "schema", "string"),
             ("/2/_tool", "parse", "names no tool"),
         ],

@@ -269,7 +269,7 @@ fn read_call(index: usize, item: Value, issues: &mut Vec<PlanIssue>) -> PlanCall
 fn output_path(written: &str) -> Result<&str, String> {
     state_path(written).filter(|path| path.len() <= MAX_PATH).ok_or_else(|| {
         let shown: String = written.chars().take(80).collect();
-        format!("`{shown}` is no path; write names of at most {MAX_PATH} bytes joined by dots, like user.address")
+        format!("`{shown}` is not a path; write names of at most {MAX_PATH} bytes joined by dots, like user.address")
     })
 }
 

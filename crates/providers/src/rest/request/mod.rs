@@ -1,8 +1,8 @@
 //! Describes an HTTP request with arguments, for configured tools and imported operations.
 
 pub(in crate::rest) mod body;
+pub(in crate::rest) mod encoded_values;
 pub(in crate::rest) mod payload;
-pub(in crate::rest) mod place;
 pub(in crate::rest) mod query;
 pub(in crate::rest) mod template;
 pub(in crate::rest) mod xml;
@@ -14,7 +14,7 @@ use serde_json::Value;
 use url::Url;
 
 use self::body::{BodyTemplate, JsonTemplate};
-use self::place::{CookieStyle, Explode, PathStyle, ValueEncoding, append_cookies, header_text, path_text};
+use self::encoded_values::{CookieStyle, Explode, PathStyle, ValueEncoding, append_cookies, header_text, path_text};
 use self::query::{Reserved, Style, append_pairs, encode};
 use self::template::{Nulls, Parameter, Template, plain_text};
 use toolwright_net::HttpRequest;

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use super::body::RenderedBody;
 use super::body::{self, EncodedPart, boundary, joined, quoted};
-use super::place::Explode;
+use super::encoded_values::Explode;
 use super::query::{Reserved, Style, append_pairs, item_text};
 use super::template::{Parameter, plain_text};
 use super::xml::XmlBody;

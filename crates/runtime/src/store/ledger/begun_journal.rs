@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_journal_is_read_once_its_process_is_gone() {
+    fn a_journal_is_read_after_its_process() {
         let dir = tempfile::tempdir().expect("dir");
         let database = dir.path().join("db");
         let mut journal = BegunJournal::of(&database);

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_operation_that_outlives_its_batch_gets_a_row() {
+    async fn operations_outliving_their_batch_get_a_row() {
         let dir = tempfile::tempdir().expect("dir");
         let (store, other) =
             (SqliteStore::open(dir.path()).expect("open"), SqliteStore::open(dir.path()).expect("open"));

@@ -409,7 +409,7 @@ pub fn keep_secrets(path: &Path, secrets: &[(String, String)]) -> std::io::Resul
     let mut text = without_parts(&before, &|name| secrets.iter().any(|(replaced, _)| replaced == name));
     for (name, value) in secrets {
         if !is_name(name) {
-            return Err(std::io::Error::other(format!("`{name}` is no name of a variable")));
+            return Err(std::io::Error::other(format!("`{name}` is not the name of a variable")));
         }
         // Writing to a string does not fail.
         let _ = writeln!(text, "{name}={}", written_value(value));

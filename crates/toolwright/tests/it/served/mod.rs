@@ -3,5 +3,5 @@
 mod facade_answers;
 mod facade_responses;
 pub(crate) mod facades;
-mod guests;
 mod serving;
+mod two_tokens;

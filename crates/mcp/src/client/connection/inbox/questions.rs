@@ -126,9 +126,9 @@ impl Questions {
                     Attribution::Several => {
                         self.refuse_overdue();
                         let text = format!(
-                            "`{method}` must go to the client of a call, and calls of several clients are in flight, \
-                             or were until just now: with `shared: false` in its entry this server gets a connection \
-                             for each session"
+                            "`{method}` must go to the client of a call, and calls of several clients are or were in \
+                             flight: set `shared: false` in the entry of this server, so that each session has its \
+                             own connection"
                         );
                         self.answer(&reply, Err(RpcError::new(RpcError::INTERNAL, text)));
                     }

@@ -166,7 +166,7 @@ pub(in crate::rest) fn append_cookies(
     let text = |text: &str| match style {
         CookieStyle::Form => Ok(utf8_percent_encode(text, NOT_IN_COOKIES).to_string()),
         CookieStyle::Plain if text.contains(is_not_cookie_octet) => Err(format!(
-            "the value of the cookie `{name}` holds a space, a control character or one of `\",;\\`, which it has to have encoded"
+            "the value of the cookie `{name}` holds a space, a control character or one of `\",;\\`; write them percent-encoded"
         )),
         CookieStyle::Plain => Ok(text.to_owned()),
     };
