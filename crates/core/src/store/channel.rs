@@ -152,7 +152,7 @@ mod tests {
         assert_eq!(channels.get("other"), Ok(ChannelConfig::default()));
         assert_eq!(channels.get("jobs").map(|channel| channel.delivery), Ok(Delivery::Queue));
         for name in ["", "a/b", "a b", &"x".repeat(65)] {
-            assert!(channels.get(name).is_err_and(|why| why.contains("no name of a channel")), "{name}");
+            assert!(channels.get(name).is_err_and(|why| why.contains("not the name of a channel")), "{name}");
         }
         assert_eq!(channels.unreachable("jobs"), None);
         assert!(channels.unreachable("other").is_some_and(|why| why.contains("never fire: write `channels: {other:")));

@@ -122,10 +122,10 @@ async fn memory_files_answer_the_six_commands() {
             (delete("/memories/e"), "Successfully deleted"),
             (delete("/memories/e"), "!does not exist"),
             (delete("/memories"), "!cannot be deleted"),
-            (create("/memories/../etc/passwd", "x"), "!no path below"),
-            (create("/memories/%2e%2e/x", "x"), "!no path below"),
-            (view("/memoriesx"), "!no path below"),
-            (view("/etc"), "!no path below"),
+            (create("/memories/../etc/passwd", "x"), "!not a path below"),
+            (create("/memories/%2e%2e/x", "x"), "!not a path below"),
+            (view("/memoriesx"), "!not a path below"),
+            (view("/etc"), "!not a path below"),
         ],
     )
     .await;

@@ -44,9 +44,9 @@ fn remove_takes_out_whatever_was_written() {
 fn add_refuses_unusable_entries() {
     let fixture = Fixture::new();
     for (arguments, words) in [
-        (&["add", "", "--", "x"][..], "no name"),
-        (&["add", "a\u{202e}b", "--", "x"], "no name"),
-        (&["add", "a\nb", "--", "x"], "no name"),
+        (&["add", "", "--", "x"][..], "not a name"),
+        (&["add", "a\u{202e}b", "--", "x"], "not a name"),
+        (&["add", "a\nb", "--", "x"], "not a name"),
         (&["add", "y", "--url", "notaurl"], "https://host/mcp"),
         (&["add", "y", "--url", "file:///etc/passwd"], "https://host/mcp"),
         (&["add", "y", "--", ""], "after `--`"),
