@@ -105,20 +105,22 @@ fn field_len(content: usize) -> usize {
 /// a span would be copied, and measured at each level, which costs more than all else that is done for the span.
 fn put_attribute(out: &mut Vec<u8>, Attribute { key, value }: &Attribute) {
     const ATTRIBUTES: u8 = 9;
-    match value {
+    let text = |text: &String| AnyValue { value: Some(Any::StringValue(text.clone())) };
+    let value = match value {
         Value::Text(text) => {
             let any = field_len(text.len());
             put_head(out, ATTRIBUTES, field_len(key.len()) + field_len(any));
             put(out, 1, key.as_bytes());
             put_head(out, 2, any);
-            put(out, 1, text.as_bytes());
+            return put(out, 1, text.as_bytes());
         }
-        Value::Texts(_) | Value::Number(_) | Value::Flag(_) => {
-            let value = Some(AnyValue { value: Some(any_value(value)) });
-            let message = KeyValue { key: (*key).to_owned(), value, ..KeyValue::default() };
-            put(out, ATTRIBUTES, &message.encode_to_vec());
-        }
-    }
+        Value::Texts(values) => Any::ArrayValue(ArrayValue { values: values.iter().map(text).collect() }),
+        Value::Number(number) => Any::IntValue(*number),
+        Value::Flag(flag) => Any::BoolValue(*flag),
+    };
+    let value = Some(AnyValue { value: Some(value) });
+    let message = KeyValue { key: (*key).to_owned(), value, ..KeyValue::default() };
+    put(out, ATTRIBUTES, &message.encode_to_vec());
 }
 
 /// Returns a span without its attributes.
@@ -139,16 +141,6 @@ fn span_message(span: &Span) -> trace::Span {
         end_time_unix_nano: nanos(span.end),
         status: span.failure.as_ref().map(status),
         ..trace::Span::default()
-    }
-}
-
-fn any_value(value: &Value) -> Any {
-    let text = |text: &String| AnyValue { value: Some(Any::StringValue(text.clone())) };
-    match value {
-        Value::Text(value) => Any::StringValue(value.clone().into_owned()),
-        Value::Texts(values) => Any::ArrayValue(ArrayValue { values: values.iter().map(text).collect() }),
-        Value::Number(number) => Any::IntValue(*number),
-        Value::Flag(flag) => Any::BoolValue(*flag),
     }
 }
 
