@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Once};
 use std::time::{Duration, SystemTime};
 
-use prost::Message as _;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use reqwest::{Client, Response, StatusCode};
 use tokio::sync::mpsc;
@@ -117,7 +116,7 @@ impl Exporter {
                 _ = ticks.tick() => {}
                 _ = over.cancelled() => {}
             }
-            let request = self.origin.metrics(&self.metrics, SystemTime::now()).encode_to_vec();
+            let request = self.origin.metrics(&self.metrics, SystemTime::now());
             // The next reading includes this one.
             sender.send(request.into(), || false).await;
         }

@@ -14,6 +14,8 @@ pub mod otlp;
 #[cfg(feature = "otlp")]
 mod otlp_messages;
 mod prometheus;
+#[cfg(feature = "otlp")]
+mod protobuf;
 mod semconv;
 mod spans;
 

@@ -1,8 +1,7 @@
 //! Spans and metrics to an OpenTelemetry receiver: OTLP over HTTP, as protobuf
 //! (<https://opentelemetry.io/docs/specs/otlp/#otlphttp>).
 //!
-//! The messages are those of OpenTelemetry's own crate. Its exporter only supports its own instruments, while this
-//! registry also serves `/metrics`.
+//! OpenTelemetry's own exporter only supports its own instruments, while this registry also serves `/metrics`.
 
 use std::fmt;
 use std::time::Duration;

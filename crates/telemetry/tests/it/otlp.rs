@@ -14,7 +14,6 @@ use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::trace::v1 as trace;
-use prost::Message as _;
 use tokio::net::TcpListener;
 use tokio::sync::{broadcast, mpsc};
 use tokio::task::JoinHandle;
@@ -103,12 +102,19 @@ fn text<'k>(attributes: &'k [KeyValue], key: &str) -> Option<&'k str> {
     }
 }
 
+/// Reads a message with OpenTelemetry's types, which write the same bytes.
+fn decode<M: prost::Message + Default + std::fmt::Debug>(body: &Bytes) -> M {
+    let message = M::decode(body.clone()).expect("protobuf");
+    assert!(message.encode_to_vec() == *body, "{message:?}");
+    message
+}
+
 fn spans_of(requests: &Requests) -> Vec<trace::Span> {
     let requests = requests.lock().unwrap();
     let bodies = requests.iter().filter(|(path, ..)| path == "/v1/traces").map(|(_, _, body)| body.clone());
     let mut spans = Vec::new();
     for body in bodies {
-        for resource in ExportTraceServiceRequest::decode(body).expect("protobuf").resource_spans {
+        for resource in decode::<ExportTraceServiceRequest>(&body).resource_spans {
             let about = resource.resource.expect("resource").attributes;
             assert_eq!(text(&about, "service.name"), Some("test"));
             for scope in resource.scope_spans {
@@ -173,7 +179,7 @@ async fn metrics_are_the_registry_counted_since_the_start() {
     line.end().await;
     let requests = requests.lock().unwrap();
     let (_, _, body) = requests.iter().find(|(path, ..)| path == "/v1/metrics").expect("metrics");
-    let message = ExportMetricsServiceRequest::decode(body.clone()).expect("protobuf");
+    let message = decode::<ExportMetricsServiceRequest>(body);
     let metrics = &message.resource_metrics[0].scope_metrics[0].metrics;
     let named = |name: &str| metrics.iter().find(|metric| metric.name == name).unwrap_or_else(|| panic!("{name}"));
     let Some(Data::Sum(calls)) = &named("toolwright.tool.calls").data else { panic!("a sum") };
