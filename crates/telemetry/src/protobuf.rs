@@ -1,8 +1,6 @@
 //! Writes protobuf messages field by field (<https://protobuf.dev/programming-guides/encoding/>). Generated types would copy
 //! each text of a span twice and add a dozen crates to the build.
 
-use std::iter;
-
 /// A message, or a part of one.
 #[derive(Debug, Default)]
 pub(crate) struct Message(Vec<u8>);
@@ -39,8 +37,14 @@ impl Message {
         let length_at = self.0.len();
         self.0.push(0);
         write(self);
-        let length = self.0.len() - length_at - 1;
-        self.0.splice(length_at..=length_at, varint(length as u64));
+        let mut length = self.0.len() - length_at - 1;
+        let mut at = length_at;
+        while length >= 0x80 {
+            self.0.insert(at, low_bits(length as u64) | CONTINUES);
+            length >>= 7;
+            at += 1;
+        }
+        self.0[at] = low_bits(length as u64);
     }
 
     /// Writes a number, flag or member of an enumeration.
@@ -70,18 +74,20 @@ impl Message {
         self.varint(u64::from(number) << 3 | wire as u64);
     }
 
-    fn varint(&mut self, value: u64) {
-        self.0.extend(varint(value));
+    fn varint(&mut self, mut value: u64) {
+        while value >= 0x80 {
+            self.0.push(low_bits(value) | CONTINUES);
+            value >>= 7;
+        }
+        self.0.push(low_bits(value));
     }
 }
 
-/// Returns seven bits a byte, the lowest first. All bytes but the last have their highest bit set.
-fn varint(value: u64) -> impl Iterator<Item = u8> {
-    let mut rest = Some(value);
-    iter::from_fn(move || {
-        let value = rest?;
-        rest = Some(value >> 7).filter(|rest| *rest > 0);
-        let [lowest, ..] = value.to_le_bytes();
-        Some(if rest.is_some() { lowest | 0x80 } else { lowest })
-    })
+/// The bit of a varint's byte that tells that another byte follows.
+const CONTINUES: u8 = 0x80;
+
+/// Returns the seven bits that a varint's next byte holds.
+fn low_bits(value: u64) -> u8 {
+    let [lowest, ..] = value.to_le_bytes();
+    lowest & !CONTINUES
 }

@@ -155,10 +155,14 @@ impl Selector {
     }
 }
 
-fn is_named(pattern: &str, id: &ToolId) -> bool {
+/// Whether a glob fits an id, with or without its version.
+fn fits_id(pattern: &str, id: &ToolId) -> bool {
     let (id_alone, whole) = (id.without_version(), id.as_str());
-    glob_match(pattern, id_alone)
-        || whole.len() > id_alone.len() && glob_match(pattern, whole)
+    glob_match(pattern, id_alone) || whole.len() > id_alone.len() && glob_match(pattern, whole)
+}
+
+fn is_named(pattern: &str, id: &ToolId) -> bool {
+    fits_id(pattern, id)
         || pattern.as_bytes().windows(2).any(|pair| pair == b"__")
             && glob_match(pattern, &wire_candidate(id.namespace(), id.name()))
 }
@@ -253,6 +257,6 @@ impl ToolNote {
     /// Whether it covers a tool.
     #[must_use]
     pub fn covers(&self, id: &ToolId) -> bool {
-        glob_match(&self.tool, id.as_str()) || glob_match(&self.tool, id.without_version())
+        fits_id(&self.tool, id)
     }
 }

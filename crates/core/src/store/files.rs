@@ -99,6 +99,14 @@ pub struct FileTaint {
     pub after: Vec<WrittenValue>,
 }
 
+impl FileTaint {
+    /// Whether the call reads no tainted content, and there are no notes to write.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// The notes of a principal.
 #[derive(Debug, Clone, Default)]
 pub struct FileNotes(SessionValues);

@@ -206,7 +206,10 @@ impl Executor {
                 None => EarlyExit::Failed(error),
             }
         })?;
-        let output = self.with_files(output, files, call, run).boxed().await;
+        let output = match files.is_empty() {
+            true => output,
+            false => self.with_files(output, files, call, run).boxed().await,
+        };
         record.stage = Stage::Interceptors;
         let output = pin!(self.intercept_output(&call.entry, output, run)).await?;
         record.stage = Stage::Cache;

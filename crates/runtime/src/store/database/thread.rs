@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::collections::HashSet;
+use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -140,6 +141,12 @@ impl StoreThread {
         if waiting < HIGH_WATER { AppendStatus::Room } else { AppendStatus::Full }
     }
 
+    /// Makes the journal write to this file.
+    #[cfg(test)]
+    pub(in crate::store) fn journal_to(&self, file: &Path) {
+        self.shared.backlog().journal.write_to(file);
+    }
+
     /// Returns whether new entries need not wake the thread.
     #[cfg(test)]
     pub(in crate::store) fn is_watched(&self) -> bool {
@@ -151,31 +158,45 @@ impl StoreThread {
         const OPERATION: &str = "enter a call in the ledger";
         let line = begun_journal::line(&self.path, &entry);
         let line = line.map_err(|error| StoreError::failed(self.failure_text(OPERATION), error))?;
-        let answer = {
-            let mut backlog = self.shared.backlog();
-            if backlog.ended {
-                return Err(self.ended(OPERATION));
-            }
-            let may_journal = backlog.has_written && backlog.failing.is_none() && backlog.journalled.len() < HIGH_WATER;
-            if may_journal && backlog.journal.append(&line).is_ok() {
-                backlog.journalled.push(entry);
-                let wakes = backlog.wakes();
-                drop(backlog);
-                if wakes {
-                    self.shared.filled.notify_one();
-                }
-                return Ok(());
-            }
-            let (reply, answer) = oneshot::channel();
-            backlog.begun.push((entry, reply));
-            answer
+        let answer = match self.queue_begun(entry).ok_or_else(|| self.ended(OPERATION))? {
+            // Written without the lock of the backlog, so that no call waits for the system call of another.
+            BegunRecord::Line(file) => match begun_journal::append(file.as_deref(), &line) {
+                Ok(()) => return Ok(()),
+                // The next batch writes its row. If that fails too, the call is refused, and its end takes the row's place.
+                Err(_) => return self.flush().await,
+            },
+            BegunRecord::Row(answer) => answer,
         };
-        self.shared.filled.notify_one();
         match answer.await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(source)) => Err(StoreError::Failed { doing: self.failure_text(OPERATION), source }),
             Err(_) => Err(self.ended(OPERATION)),
         }
+    }
+
+    /// Queues an operation that begins. `None` if the thread has ended.
+    fn queue_begun(&self, entry: LedgerEntry) -> Option<BegunRecord> {
+        let mut backlog = self.shared.backlog();
+        if backlog.ended {
+            return None;
+        }
+        let may_journal = backlog.has_written && backlog.failing.is_none() && backlog.journalled.len() < HIGH_WATER;
+        let (record, wakes) = match may_journal.then(|| backlog.journal.file()) {
+            Some(Ok(file)) => {
+                backlog.journalled.push(entry);
+                (BegunRecord::Line(file), backlog.wakes())
+            }
+            _ => {
+                let (reply, answer) = oneshot::channel();
+                backlog.begun.push((entry, reply));
+                (BegunRecord::Row(answer), true)
+            }
+        };
+        drop(backlog);
+        if wakes {
+            self.shared.filled.notify_one();
+        }
+        Some(record)
     }
 
     /// Waits until fewer than [`HIGH_WATER`] entries are queued.
@@ -210,6 +231,14 @@ impl StoreThread {
         self.shared.succeeded();
         Ok(())
     }
+}
+
+/// Where the beginning of an operation is recorded.
+enum BegunRecord {
+    /// In this file of the journal, once the caller has written the line.
+    Line(Option<Arc<File>>),
+    /// In a row, once this is answered.
+    Row(oneshot::Receiver<Result<(), Arc<rusqlite::Error>>>),
 }
 
 impl Drop for StoreThread {

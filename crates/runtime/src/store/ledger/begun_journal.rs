@@ -39,7 +39,7 @@ pub(in crate::store) struct BegunJournal {
 #[derive(Debug)]
 struct JournalFiles {
     paths: [PathBuf; 2],
-    files: [File; 2],
+    files: [Arc<File>; 2],
 }
 
 impl BegunJournal {
@@ -49,18 +49,19 @@ impl BegunJournal {
         Self { folder, files: None, has_lines: [false; 2], active: 0 }
     }
 
-    /// Writes the line of an operation ([`line`]).
+    /// Returns the file for the line of an operation ([`line`]), `None` for a database in memory. The caller writes the
+    /// line with [`append`]. A line that arrives after its batch was committed stays until the file's next turn ends.
     ///
     /// # Errors
-    /// The file cannot be created or written.
-    pub(in crate::store) fn append(&mut self, line: &[u8]) -> io::Result<()> {
-        let Some(folder) = &self.folder else { return Ok(()) };
+    /// The file cannot be created.
+    pub(in crate::store) fn file(&mut self) -> io::Result<Option<Arc<File>>> {
+        let Some(folder) = &self.folder else { return Ok(None) };
         let files = match &mut self.files {
             Some(files) => files,
             none => none.insert(JournalFiles::create(folder)?),
         };
         self.has_lines[self.active] = true;
-        (&files.files[self.active]).write_all(line)
+        Ok(Some(Arc::clone(&files.files[self.active])))
     }
 
     /// Ends the lines of a batch that is about to be committed: later ones go to the other file, if that is empty.
@@ -95,6 +96,14 @@ impl BegunJournal {
     }
 }
 
+/// Writes a line at the end of a journal's file.
+///
+/// # Errors
+/// The file cannot be written.
+pub(in crate::store) fn append(file: Option<&File>, line: &[u8]) -> io::Result<()> {
+    file.map_or(Ok(()), |mut file| file.write_all(line))
+}
+
 impl JournalFiles {
     fn create(folder: &Path) -> io::Result<Self> {
         static STORES: AtomicU64 = AtomicU64::new(0);
@@ -110,7 +119,7 @@ impl JournalFiles {
             TryLockError::WouldBlock => io::Error::from(io::ErrorKind::WouldBlock),
         })?;
         std::fs::rename(&unlocked, &paths[0])?;
-        Ok(Self { paths, files })
+        Ok(Self { paths, files: files.map(Arc::new) })
     }
 }
 
@@ -278,6 +287,18 @@ mod tests {
         LedgerEntry { status: RUNNING.into(), ..entry }
     }
 
+    impl BegunJournal {
+        pub(in crate::store) fn write(&mut self, line: &[u8]) {
+            let file = self.file().expect("file");
+            append(file.as_deref(), line).expect("written");
+        }
+
+        pub(in crate::store) fn write_to(&mut self, path: &Path) {
+            let file = Arc::new(OpenOptions::new().append(true).open(path).expect("open"));
+            self.files.as_mut().expect("it has been written").files = [Arc::clone(&file), file];
+        }
+    }
+
     fn line_of(id: u64) -> Vec<u8> {
         line(Path::new("db"), &entry(id)).expect("line")
     }
@@ -330,7 +351,7 @@ mod tests {
         let database = dir.path().join("db");
         let mut journal = BegunJournal::of(&database);
         for id in 1..=3 {
-            journal.append(&line_of(id)).expect("written");
+            journal.write(&line_of(id));
         }
         assert_eq!(found(&database), [0; 0], "its process is alive");
         drop(journal);
@@ -344,14 +365,14 @@ mod tests {
         let dir = tempfile::tempdir().expect("dir");
         let database = dir.path().join("db");
         let mut journal = BegunJournal::of(&database);
-        journal.append(&line_of(1)).expect("written");
+        journal.write(&line_of(1));
         journal.cut();
-        journal.append(&line_of(2)).expect("written");
+        journal.write(&line_of(2));
         // The commit fails, so the next batch has both.
         journal.cut();
-        journal.append(&line_of(3)).expect("written");
+        journal.write(&line_of(3));
         journal.committed();
-        journal.append(&line_of(4)).expect("written");
+        journal.write(&line_of(4));
         drop(journal);
         assert_eq!(found(&database), [2, 3, 4]);
     }
@@ -361,9 +382,9 @@ mod tests {
         let dir = tempfile::tempdir().expect("dir");
         let database = dir.path().join("db");
         let mut journal = BegunJournal::of(&database);
-        journal.append(&line_of(1)).expect("written");
-        journal.append(&line_of(2)[..40]).expect("written");
-        journal.append(&line_of(3)).expect("written");
+        journal.write(&line_of(1));
+        journal.write(&line_of(2)[..40]);
+        journal.write(&line_of(3));
         drop(journal);
         assert_eq!(found(&database), [1, 3]);
     }
@@ -372,7 +393,7 @@ mod tests {
     fn a_database_in_memory_has_no_journal() {
         let memory = Path::new(crate::store::MEMORY);
         let mut journal = BegunJournal::of(memory);
-        journal.append(&line(memory, &entry(1)).expect("line")).expect("taken");
+        journal.write(&line(memory, &entry(1)).expect("line"));
         assert!(journal.files.is_none());
     }
 }

@@ -195,7 +195,7 @@ mod tests {
         store.flush().await.expect("flush");
         let mut journal = BegunJournal::of(store.path());
         for id in 1..=3 {
-            journal.append(&line(store.path(), &entry(id)).expect("line")).expect("written");
+            journal.write(&line(store.path(), &entry(id)).expect("line"));
         }
         drop(journal);
         let other = SqliteStore::open(dir.path()).expect("open");
@@ -253,6 +253,29 @@ mod tests {
         store.flush().await.expect("there is room");
         let (seen, _) = rows_of(&store).await;
         assert_eq!(seen, rows(&[(3, "ok"), (1, RUNNING)]), "what was refused has no row");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn what_the_journal_cannot_hold_gets_a_row() {
+        let dir = tempfile::tempdir().expect("dir");
+        let store = SqliteStore::open(dir.path()).expect("open");
+        for id in 1..=2 {
+            store.begin(entry(id)).await.expect("entered");
+        }
+        store.thread.journal_to(std::path::Path::new("/dev/full"));
+        store.begin(entry(3)).await.expect("its row is written");
+        limit(&store, 0).await;
+        let long = LedgerEntry { name: "n".repeat(20_000).into(), ..entry(4) };
+        store.begin(long).await.expect_err("there is no room");
+        store.append(entry(4));
+        limit(&store, 10_000).await;
+        while store.check().await.is_err() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let (mut seen, _) = rows_of(&store).await;
+        seen.sort();
+        assert_eq!(seen, rows(&[(1, RUNNING), (2, RUNNING), (3, RUNNING), (4, "ok")]));
     }
 
     #[tokio::test]
