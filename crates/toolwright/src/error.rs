@@ -9,6 +9,8 @@ use toolwright_core::plan::PlanCheck;
 use toolwright_core::store::StoreError;
 
 use crate::config::Problem;
+use crate::import::ImportError;
+use crate::import::edit::EditError;
 
 /// The errors of the library. Their sources are available through [`std::error::Error::source`].
 #[derive(Debug, thiserror::Error)]
@@ -56,6 +58,12 @@ pub enum Error {
     /// A plan did not run, or was not written.
     #[error(transparent)]
     Plan(#[from] PlanRefused),
+    /// A client's file cannot be imported.
+    #[error(transparent)]
+    Import(#[from] ImportError),
+    /// A configuration file was not edited.
+    #[error(transparent)]
+    Edit(#[from] EditError),
     /// The gateway cannot listen.
     #[error(transparent)]
     Http(#[from] toolwright_gateway::HttpError),

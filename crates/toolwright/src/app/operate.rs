@@ -23,7 +23,6 @@ use toolwright_gateway::{Operator, PinAction};
 use super::Toolwright;
 use crate::config::trust::{TrustStore, write_approved};
 use crate::config::{Config, PolicyConfig, Problem, Severity, policy_file};
-use crate::error::Error;
 use crate::import::edit;
 
 /// The most bytes of a text in a saved conversation; of longer ones the beginning is shown.
@@ -50,7 +49,7 @@ impl Operator for Operations {
     async fn pins(&self) -> Result<Value, StoreError> {
         let store = self.app.pins();
         let mut shown = Vec::new();
-        for pin in self.app.pins_in_force().await.map_err(stored)? {
+        for pin in self.app.configured_pins().await? {
             let contracts = store.pin_contracts(&pin.source, std::slice::from_ref(&pin.tool)).await?;
             let contracts = contracts.into_iter().next().unwrap_or_default();
             let mut value = pin.to_json();
@@ -77,7 +76,7 @@ impl Operator for Operations {
         word: PinAction,
         by: &str,
     ) -> Result<(), StoreError> {
-        let pins = self.app.pins_in_force().await.map_err(stored)?;
+        let pins = self.app.configured_pins().await?;
         let named = |pin: &&Pin| pin.source.provider == provider && pin.tool == tool;
         let missing = || StoreError::NotFound(format!("the definition {provider}/{tool}"));
         let pin = pins.iter().find(named).ok_or_else(missing)?;
@@ -454,14 +453,6 @@ fn query<'c>(entry: &'c Entry, arguments: &'c Value, session: &'c Session, scope
         arguments,
         request: None,
         tainted: &[],
-    }
-}
-
-/// Returns an error as the interface of the console has it.
-fn stored(error: Error) -> StoreError {
-    match error {
-        Error::Store(error) => error,
-        other => StoreError::Refused(other.to_string()),
     }
 }
 

@@ -7,7 +7,7 @@ use toolwright_core::approval::{AnswerSource, Approver, EXPIRY, NoApprover};
 use toolwright_core::inbox::{FormQuestion, InboxStore, Question};
 use toolwright_core::pins::{Pin, PinSource};
 use toolwright_core::session::{Session, SessionId};
-use toolwright_core::store::{ApprovalStore, ObjectStore, PinStore, RunStore};
+use toolwright_core::store::{ApprovalStore, ObjectStore, PinStore, RunStore, StoreError};
 use toolwright_core::{Policy, Profile};
 use toolwright_runtime::{FormInbox, FormInboxOptions, Inbox, InboxOptions, JobManager, RecoveryOptions, RunContext};
 
@@ -139,7 +139,13 @@ impl Toolwright {
     /// # Errors
     /// Errors of the store.
     pub async fn pins_in_force(&self) -> Result<Vec<Pin>, Error> {
-        self.pins_of(self.catalogue.sources().iter().map(|provider| PinSource::of(&**provider)).collect()).await
+        Ok(self.configured_pins().await?)
+    }
+
+    /// Like [`Toolwright::pins_in_force`], with the error of the store.
+    pub(super) async fn configured_pins(&self) -> Result<Vec<Pin>, StoreError> {
+        let sources = self.catalogue.sources();
+        self.pins_in_store(sources.iter().map(|provider| PinSource::of(&**provider)).collect()).await
     }
 
     /// Returns the pins of these sources, by provider and tool. Each pin belongs to one source, and so does a decision
@@ -147,7 +153,11 @@ impl Toolwright {
     ///
     /// # Errors
     /// Errors of the store.
-    pub async fn pins_of(&self, mut sources: Vec<PinSource>) -> Result<Vec<Pin>, Error> {
+    pub async fn pins_of(&self, sources: Vec<PinSource>) -> Result<Vec<Pin>, Error> {
+        Ok(self.pins_in_store(sources).await?)
+    }
+
+    async fn pins_in_store(&self, mut sources: Vec<PinSource>) -> Result<Vec<Pin>, StoreError> {
         sources.sort();
         sources.dedup();
         let mut all = Vec::new();
