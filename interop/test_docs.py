@@ -19,8 +19,6 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BUILDS, PACKAGES = "builds for minutes", "test_packages.py runs packaging/release"
 NOT_RUN = {
     "cargo test --workspace --locked": "the section `tests` of .ci/run reads it from the README",
-    "cargo run --release --locked -- demo": BUILDS,
-    "cargo run --release --locked -- serve": BUILDS,
     "cargo install --locked --path crates/cli": BUILDS,
     "cargo build --release -p toolwright-cli -p toolwright-bench -p toolwright-testkit": BUILDS,
     "target/release/toolwright-bench gateway": "installs peers with npm, pip and cargo, and takes ten minutes",
@@ -30,6 +28,8 @@ NOT_RUN = {
     "export TOOLWRIGHT_TOKEN=$(openssl rand -hex 32)": "is for the container",
     'docker run --init --rm -p 127.0.0.1:7117:7117 -e TOOLWRIGHT_TOKEN -v "$PWD:/workspace" toolwright': "as above",
 }
+# .ci/run has built the program that these words start.
+CARGO_RUN = "cargo run --release --locked -- "
 # Lines whose exit code says something else than that they worked.
 EXIT_CODES = {"toolwright pins diff": 1, "toolwright pins diff github": 1}
 # An id in the text stands for the last one of its kind that was printed.
@@ -97,6 +97,8 @@ class Place:
     def line(self, command):
         if command in NOT_RUN:
             return
+        if command.startswith(CARGO_RUN):
+            command = f"toolwright {command.removeprefix(CARGO_RUN)}"
         command = ID.sub(lambda found: self.ids.get(found[1], found[0]), command)
         if exported := re.match(r"export (\w+)=", command):
             name = exported[1]
