@@ -108,10 +108,8 @@ async fn edits_of_public_benchmarks() {
     check_all(cases).await;
 }
 
-/// Texts that differ from the file in ways that mean the same.
 #[tokio::test]
-async fn near_edits_of_public_benchmarks() {
-    let exact = &["exact"][..];
+async fn tabs_and_spaces_match() {
     let cases: &[EditCase<'_>] = &[
         // Spaces for tabs: new lines get the file's tabs, also those that go deeper.
         (
@@ -145,11 +143,26 @@ async fn near_edits_of_public_benchmarks() {
             false,
             Refused(&["nearest", "line 1", "-  a", "+    a"]),
         ),
+    ];
+    check_all(cases).await;
+}
+
+#[tokio::test]
+async fn spaces_at_line_ends_are_ignored() {
+    let cases: &[EditCase<'_>] = &[
         // Space at the ends of lines; lines that are not changed keep theirs.
         ("a  \nb\t\nc\n", "a\nb\nc", "a\nx\nc", false, Content(b"a  \nx\nc\n", &["trailing_space"])),
         ("a\nb\n", "a  \nb ", "a\nc", false, Content(b"a\nc\n", &["trailing_space"])),
         ("ab\n", "a ", "c", false, Refused(&["was not found"])),
         ("a\n\t\nb\n", "a\n\nb", "a\nb", false, Content(b"a\nb\n", &["trailing_space"])),
+    ];
+    check_all(cases).await;
+}
+
+#[tokio::test]
+async fn line_ends_of_the_file_are_kept() {
+    let exact = &["exact"][..];
+    let cases: &[EditCase<'_>] = &[
         // Line ends.
         ("a\r\nb\r\n", "a\nb", "a\nx\nb", false, Content(b"a\r\nx\r\nb\r\n", &["line_ends"])),
         ("a\r\nb\r\n", "b", "b\nc", false, Content(b"a\r\nb\r\nc\r\n", exact)),
@@ -164,6 +177,14 @@ async fn near_edits_of_public_benchmarks() {
         // The byte order mark.
         ("\u{feff}a\n", "a", "b", false, Content("\u{feff}b\n".as_bytes(), exact)),
         ("\u{feff}a\n", "\u{feff}a", "b", false, Content("\u{feff}b\n".as_bytes(), exact)),
+    ];
+    check_all(cases).await;
+}
+
+#[tokio::test]
+async fn typographic_characters_match_plain_ones() {
+    let exact = &["exact"][..];
+    let cases: &[EditCase<'_>] = &[
         // Typographic quotes, dashes and spaces; what the edit does not touch keeps them.
         (
             "say \u{201c}hi\u{201d} now\n",
@@ -203,6 +224,13 @@ async fn near_edits_of_public_benchmarks() {
             false,
             Content("größe = 1\n".as_bytes(), &["unicode"]),
         ),
+    ];
+    check_all(cases).await;
+}
+
+#[tokio::test]
+async fn likeness_is_no_match() {
+    let cases: &[EditCase<'_>] = &[
         // Likeness is no match, however close.
         (
             "let colour = 1;\n",
