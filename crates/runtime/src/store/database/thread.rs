@@ -141,10 +141,10 @@ impl StoreThread {
         if waiting < HIGH_WATER { AppendStatus::Room } else { AppendStatus::Full }
     }
 
-    /// Makes the journal write to this file.
+    /// Makes the journal write to this file. Returns its own files, which hold its lock.
     #[cfg(test)]
-    pub(in crate::store) fn journal_to(&self, file: &Path) {
-        self.shared.backlog().journal.write_to(file);
+    pub(in crate::store) fn journal_to(&self, file: &Path) -> [Arc<File>; 2] {
+        self.shared.backlog().journal.write_to(file)
     }
 
     /// Returns whether new entries need not wake the thread.

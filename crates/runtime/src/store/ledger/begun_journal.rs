@@ -50,7 +50,7 @@ impl BegunJournal {
     }
 
     /// Returns the file for the line of an operation ([`line`]), `None` for a database in memory. The caller writes the
-    /// line with [`append`]. A line that arrives after its batch was committed stays until the file's next turn ends.
+    /// line with [`append`], and holds the file until then.
     ///
     /// # Errors
     /// The file cannot be created.
@@ -77,12 +77,16 @@ impl BegunJournal {
         if !self.has_lines[other] {
             return;
         }
-        if let Some(files) = &self.files
-            && let Err(error) = files.files[other].set_len(0)
-        {
+        if let Some(files) = &self.files {
             // What stays is compared with the ledger when it is read.
-            tracing::debug!("{}: {error}", files.paths[other].display());
-            return;
+            let is_being_written = Arc::strong_count(&files.files[other]) > 1;
+            if is_being_written {
+                return;
+            }
+            if let Err(error) = files.files[other].set_len(0) {
+                tracing::debug!("{}: {error}", files.paths[other].display());
+                return;
+            }
         }
         self.has_lines[other] = false;
     }
@@ -293,9 +297,11 @@ mod tests {
             append(file.as_deref(), line).expect("written");
         }
 
-        pub(in crate::store) fn write_to(&mut self, path: &Path) {
-            let file = Arc::new(OpenOptions::new().append(true).open(path).expect("open"));
-            self.files.as_mut().expect("it has been written").files = [Arc::clone(&file), file];
+        /// Writes to this file instead. Returns the journal's own, whose lock shows that the process is alive.
+        pub(in crate::store) fn write_to(&mut self, path: &Path) -> [Arc<File>; 2] {
+            let open = |_| Arc::new(OpenOptions::new().append(true).open(path).expect("open"));
+            let files = &mut self.files.as_mut().expect("it has been written").files;
+            std::mem::replace(files, [0, 1].map(open))
         }
     }
 
@@ -375,6 +381,22 @@ mod tests {
         journal.write(&line_of(4));
         drop(journal);
         assert_eq!(found(&database), [2, 3, 4]);
+    }
+
+    #[test]
+    fn a_file_being_written_is_emptied_later() {
+        let dir = tempfile::tempdir().expect("dir");
+        let database = dir.path().join("db");
+        let mut journal = BegunJournal::of(&database);
+        let file = journal.file().expect("file");
+        journal.cut();
+        journal.committed();
+        append(file.as_deref(), &line_of(1)).expect("written");
+        drop(file);
+        journal.write(&line_of(2));
+        journal.committed();
+        drop(journal);
+        assert_eq!(found(&database), [2]);
     }
 
     #[test]

@@ -263,7 +263,7 @@ mod tests {
         for id in 1..=2 {
             store.begin(entry(id)).await.expect("entered");
         }
-        store.thread.journal_to(std::path::Path::new("/dev/full"));
+        let _locked = store.thread.journal_to(std::path::Path::new("/dev/full"));
         store.begin(entry(3)).await.expect("its row is written");
         limit(&store, 0).await;
         let long = LedgerEntry { name: "n".repeat(20_000).into(), ..entry(4) };
