@@ -176,17 +176,28 @@ pub fn countable(block: &ContentBlock) -> Option<&str> {
 /// Bytes of `value` as JSON.
 #[must_use]
 pub fn json_bytes(value: &(impl Serialize + ?Sized)) -> usize {
-    struct Count(usize);
-    impl std::io::Write for Count {
+    count_json(value, <[u8]>::len)
+}
+
+/// Characters of `value` as JSON.
+#[must_use]
+pub fn json_characters(value: &(impl Serialize + ?Sized)) -> usize {
+    let is_first_byte = |byte: &&u8| **byte & 0xC0 != 0x80;
+    count_json(value, |bytes| bytes.iter().filter(is_first_byte).count())
+}
+
+fn count_json(value: &(impl Serialize + ?Sized), of: impl Fn(&[u8]) -> usize) -> usize {
+    struct Count<F>(usize, F);
+    impl<F: Fn(&[u8]) -> usize> std::io::Write for Count<F> {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            self.0 += bytes.len();
+            self.0 += self.1(bytes);
             Ok(bytes.len())
         }
         fn flush(&mut self) -> std::io::Result<()> {
             Ok(())
         }
     }
-    let mut count = Count(0);
+    let mut count = Count(0, of);
     // Writing a value to a counter cannot fail.
     let _ = serde_json::to_writer(&mut count, value);
     count.0

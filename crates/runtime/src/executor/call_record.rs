@@ -10,6 +10,7 @@ use toolwright_core::arguments::Provenance;
 use toolwright_core::call::{Rejection, ValidCall};
 use toolwright_core::cancel::CancelCause;
 use toolwright_core::catalogue::{CallScope, Entry, ProviderKind};
+use toolwright_core::content::json_characters;
 use toolwright_core::context::{Redactor, UsageRecorder};
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::event::{Event, RefusedCall};
@@ -128,7 +129,7 @@ impl Executor {
         let services = &self.options.services;
         learn_secrets(&call.entry, &call.arguments, &*services.redactor);
         let op = self.begin(&run.lineage);
-        let characters_in = json_length(&call.arguments);
+        let characters_in = json_characters(&call.arguments);
         CallRecord {
             entered: Some(self.in_flight.enter(op.id, call, run)),
             characters_in,
@@ -153,7 +154,7 @@ impl Executor {
             Some(entry) => shown_arguments(entry, &rejection.arguments, redactor),
             None => redactor.redact_value(&rejection.arguments),
         };
-        let characters_in = json_length(&rejection.arguments);
+        let characters_in = json_characters(&rejection.arguments);
         let mut record = CallRecord {
             characters_in,
             arguments: kept_arguments(characters_in, || arguments.to_string()),
@@ -358,26 +359,7 @@ fn kept_result(outcome: &Outcome, redactor: &dyn Redactor) -> Option<Box<str>> {
 fn length_of(outcome: &Outcome) -> usize {
     let texts = outcome.content.iter().filter_map(|block| block.as_text());
     let text: usize = texts.map(|text| text.chars().count()).sum();
-    text + outcome.extras.get(METHOD_RESULT).map_or(0, json_length)
-}
-
-/// Returns the characters of a value as JSON.
-fn json_length(value: &Value) -> usize {
-    struct Count(usize);
-    impl std::io::Write for Count {
-        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            // Continuation bytes are not counted.
-            self.0 += bytes.iter().filter(|&&byte| byte & 0xC0 != 0x80).count();
-            Ok(bytes.len())
-        }
-        fn flush(&mut self) -> std::io::Result<()> {
-            Ok(())
-        }
-    }
-    let mut count = Count(0);
-    // Writing a value to a counter cannot fail.
-    let _ = serde_json::to_writer(&mut count, value);
-    count.0
+    text + outcome.extras.get(METHOD_RESULT).map_or(0, json_characters)
 }
 
 /// Writes the tool's name into an outcome.
