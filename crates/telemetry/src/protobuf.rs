@@ -37,14 +37,15 @@ impl Message {
         let length_at = self.0.len();
         self.0.push(0);
         write(self);
-        let mut length = self.0.len() - length_at - 1;
-        let mut at = length_at;
-        while length >= 0x80 {
-            self.0.insert(at, low_bits(length as u64) | CONTINUES);
-            length >>= 7;
-            at += 1;
+        let length = self.0.len() - length_at - 1;
+        match u8::try_from(length) {
+            Ok(short) if short < CONTINUES => self.0[length_at] = short,
+            _ => {
+                let mut head = Self::default();
+                head.varint(length as u64);
+                self.0.splice(length_at..=length_at, head.0);
+            }
         }
-        self.0[at] = low_bits(length as u64);
     }
 
     /// Writes a number, flag or member of an enumeration.

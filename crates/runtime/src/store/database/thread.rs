@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use toolwright_core::operation::OpId;
 use toolwright_core::store::{AppendStatus, LedgerEntry, LedgerHealth, StoreError};
 
-use super::backlog::{Batch, DatabaseWork, HIGH_WATER, NextStep, Shared};
+use super::backlog::{Backlog, Batch, DatabaseWork, HIGH_WATER, NextStep, Shared};
 use super::file::OpenDatabase;
 use super::retention::Retention;
 use crate::store::ledger::{self, LedgerBatch, begun_journal};
@@ -153,20 +153,24 @@ impl StoreThread {
         self.shared.backlog().is_watched
     }
 
-    /// Records the beginning of an operation: in the journal, or in a row while the ledger cannot be written.
+    /// Records the beginning of an operation: in the journal, or in a row while the ledger or the journal cannot be written.
     pub(in crate::store) async fn begin(&self, entry: LedgerEntry) -> Result<(), StoreError> {
         const OPERATION: &str = "enter a call in the ledger";
         let line = begun_journal::line(&self.path, &entry);
         let line = line.map_err(|error| StoreError::failed(self.failure_text(OPERATION), error))?;
         let answer = match self.queue_begun(entry).ok_or_else(|| self.ended(OPERATION))? {
-            // Written without the lock of the backlog, so that no call waits for the system call of another.
-            BegunRecord::Line(file) => match begun_journal::append(file.as_deref(), &line) {
-                Ok(()) => return Ok(()),
-                // The next batch writes its row. If that fails too, the call is refused, and its end takes the row's place.
-                Err(_) => return self.flush().await,
-            },
+            BegunRecord::Line(file) => {
+                // Without the lock of the backlog: no call waits for the system call of another.
+                let Err(error) = begun_journal::append(file.as_deref(), &line) else { return Ok(()) };
+                drop(file);
+                tracing::debug!("the journal beside {}: {error}", self.path.display());
+                let entry = begun_journal::read(&line);
+                let entry = entry.ok_or_else(|| StoreError::failed(self.failure_text(OPERATION), error))?;
+                queue_row(&mut self.shared.backlog(), entry)
+            }
             BegunRecord::Row(answer) => answer,
         };
+        self.shared.filled.notify_one();
         match answer.await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(source)) => Err(StoreError::Failed { doing: self.failure_text(OPERATION), source }),
@@ -181,22 +185,16 @@ impl StoreThread {
             return None;
         }
         let may_journal = backlog.has_written && backlog.failing.is_none() && backlog.journalled.len() < HIGH_WATER;
-        let (record, wakes) = match may_journal.then(|| backlog.journal.file()) {
-            Some(Ok(file)) => {
-                backlog.journalled.push(entry);
-                (BegunRecord::Line(file), backlog.wakes())
+        if may_journal && let Ok(file) = backlog.journal.file() {
+            backlog.journalled.push(entry);
+            let wakes = backlog.wakes();
+            drop(backlog);
+            if wakes {
+                self.shared.filled.notify_one();
             }
-            _ => {
-                let (reply, answer) = oneshot::channel();
-                backlog.begun.push((entry, reply));
-                (BegunRecord::Row(answer), true)
-            }
-        };
-        drop(backlog);
-        if wakes {
-            self.shared.filled.notify_one();
+            return Some(BegunRecord::Line(file));
         }
-        Some(record)
+        Some(BegunRecord::Row(queue_row(&mut backlog, entry)))
     }
 
     /// Waits until fewer than [`HIGH_WATER`] entries are queued.
@@ -233,12 +231,22 @@ impl StoreThread {
     }
 }
 
+/// The answer to a caller that waits for a row.
+type RowAnswer = oneshot::Receiver<Result<(), Arc<rusqlite::Error>>>;
+
 /// Where the beginning of an operation is recorded.
 enum BegunRecord {
     /// In this file of the journal, once the caller has written the line.
     Line(Option<Arc<File>>),
     /// In a row, once this is answered.
-    Row(oneshot::Receiver<Result<(), Arc<rusqlite::Error>>>),
+    Row(RowAnswer),
+}
+
+/// Queues an operation whose row is written before it runs. A row that it has already is replaced.
+fn queue_row(backlog: &mut Backlog, entry: LedgerEntry) -> RowAnswer {
+    let (reply, answer) = oneshot::channel();
+    backlog.begun.push((entry, reply));
+    answer
 }
 
 impl Drop for StoreThread {

@@ -100,12 +100,13 @@ impl BegunJournal {
     }
 }
 
-/// Writes a line at the end of a journal's file.
+/// Writes a line at the end of a journal's file, in one system call: others write to it at the same time.
 ///
 /// # Errors
-/// The file cannot be written.
+/// The file cannot be written, or took a part of the line.
 pub(in crate::store) fn append(file: Option<&File>, line: &[u8]) -> io::Result<()> {
-    file.map_or(Ok(()), |mut file| file.write_all(line))
+    let Some(mut file) = file else { return Ok(()) };
+    if file.write(line)? == line.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
 }
 
 impl JournalFiles {
@@ -216,8 +217,8 @@ pub(in crate::store) fn line(path: &Path, entry: &LedgerEntry) -> serde_json::Re
     Ok(line)
 }
 
-/// Reads a line. `None` for one that was cut short.
-fn read(line: &[u8]) -> Option<LedgerEntry> {
+/// Reads a line, with its line break or without. `None` for one that was cut short.
+pub(in crate::store) fn read(line: &[u8]) -> Option<LedgerEntry> {
     let mut values = serde_json::Deserializer::from_slice(line).into_iter::<Line<'_>>();
     let Line(id, lineage, at_ms, session, principal, kind, call, name, waits, characters_in, validated, admitted, how) =
         values.next()?.ok()?;
