@@ -3,5 +3,3 @@
 
 pub mod bench;
 pub mod select;
-
-pub use bench::{CompatFile, MAX_COMPAT_BYTES, compat};

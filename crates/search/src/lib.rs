@@ -3,6 +3,8 @@
 //! A [`Selector`] picks the tools that fit a query, by words ([`LexicalIndex`]), by meaning ([`ToolVectors`]) or by a
 //! custom [`Scorer`]; [`ToolFinder`] and [`searchable`] offer the search to models as tools.
 
+mod compat;
+mod compat_file;
 #[cfg(feature = "embeddings")]
 pub mod embed;
 mod lexical;
@@ -14,6 +16,8 @@ mod snapshot_index;
 mod tools;
 mod vectors;
 
+pub use compat::{Compat, CompatQuery, FIT, fit_tools};
+pub use compat_file::{CompatFile, MAX_COMPAT_BYTES, MeasuredCompat, ToolCompat, UnusedEntry};
 pub use lexical::{Document, DocumentKey, LexicalIndex, LexicalRanking, Query, Ranked, Searchable};
 pub use pick::judge;
 pub use pick::scorer::{Cascade, Method, Score, Scorer, ScorerError};

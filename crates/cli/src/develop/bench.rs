@@ -10,9 +10,11 @@ use toolwright::Toolwright;
 use toolwright::config::{Config, read_compat};
 use toolwright::core::{Cancel, Profile, duration};
 use toolwright::import::edit::write_atomically;
-use toolwright_eval::CompatFile;
+use toolwright::search::CompatFile;
 use toolwright_eval::bench::report::{self, Detail, Report, json};
-use toolwright_eval::bench::{BenchOutcome, Bencher, PreparedBench, Progress, ResultsFile, Row, RunOptions, page, run};
+use toolwright_eval::bench::{
+    BenchOutcome, Bencher, PreparedBench, Progress, ResultsFile, Row, RunOptions, page, recommend, rows_of, run,
+};
 
 use super::bench_plan::{self, Bench};
 use crate::app::{GlobalOptions, now_ms, open};
@@ -46,7 +48,7 @@ pub(crate) async fn command(global: &GlobalOptions, args: &Bench) -> CommandResu
         for unused in &read.unused {
             say_warning(&format!("{}: {}", file.display(), unused.why));
         }
-        let report = Report { rows: read.rows(), ..Report::default() };
+        let report = Report { rows: rows_of(&read), ..Report::default() };
         let page = args.html.as_ref().map(|file| write_page(file, &report));
         print(global, args, &report)?;
         return page.unwrap_or(Ok(())).map(|()| Exit::Ok);
@@ -225,7 +227,7 @@ fn write_compat(file: &Path, rows: &[Row]) -> Result<(), Failure> {
     let lock = lock(file, LOCK_WAIT).map_err(|error| failed(&error))?;
     let mut compat =
         if file.exists() { read_compat(file).map_err(|error| failed(&error))? } else { CompatFile::default() };
-    let taken = compat.take(rows);
+    let taken = recommend(&mut compat, rows);
     if taken == 0 {
         return Ok(());
     }

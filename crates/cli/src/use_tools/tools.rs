@@ -16,9 +16,9 @@ use toolwright::core::model::ModelClient as _;
 use toolwright::core::name_table::Resolution;
 use toolwright::core::{Entry, Snapshot};
 use toolwright::models::dialect::{Loss, PortableSchema};
+use toolwright::search::{CompatQuery, FIT, fit_tools};
 use toolwright::search::{SearchFilter, SearchHit, namespaces, search_or_similar};
 use toolwright::search::{ToolFinder, searchable};
-use toolwright_eval::compat::{CompatQuery, FIT, find};
 
 use crate::app::agent::can_answer;
 use crate::app::lists::{WaitFor, say_failures, say_starting, wait_for};
@@ -121,7 +121,7 @@ pub(crate) async fn command(global: &GlobalOptions, command: &Tools) -> CommandR
             let wanted =
                 CompatQuery { listed: filter_of(&ls.filter), model: ls.model.clone(), min_score: ls.min_score };
             let compat = app.compat();
-            let entries: Vec<&Arc<Entry>> = find(&snapshot, &wanted, &compat).collect();
+            let entries: Vec<&Arc<Entry>> = fit_tools(&snapshot, &wanted, &compat).collect();
             if let Some(model) = ls.model.as_deref().filter(|_| entries.is_empty()) {
                 say(no_tools_reason(&app, model, ls.min_score).await);
             }

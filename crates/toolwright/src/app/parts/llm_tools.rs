@@ -9,9 +9,9 @@ use toolwright_core::pattern::allowed_by;
 use toolwright_core::tool::StaticProvider;
 use toolwright_core::tool_id::{ToolId, wire_candidate};
 use toolwright_core::{Entry, Tool};
-use toolwright_eval::compat::Compat;
 use toolwright_models::{Endpoints, named_model};
 use toolwright_runtime::executor::ModelRecommender;
+use toolwright_search::Compat;
 
 use crate::app::Toolwright;
 use crate::config::{Config, LLM, LlmEntry};

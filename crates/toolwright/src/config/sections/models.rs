@@ -10,10 +10,9 @@ use serde::{Deserialize, Serialize};
 use toolwright_core::exposure::{Exposure, ExposureSetting};
 use toolwright_core::model::Prices;
 use toolwright_core::tool_id::ToolId;
-use toolwright_eval::compat::Compat;
-use toolwright_eval::{CompatFile, MAX_COMPAT_BYTES};
 use toolwright_models::{Endpoint, ModelOverrides};
 use toolwright_runtime::TrafficConfig;
+use toolwright_search::{Compat, CompatFile, MAX_COMPAT_BYTES};
 
 use super::check::endpoint_schema;
 use super::file::{ConfigFile, Entries};

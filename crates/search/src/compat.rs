@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use toolwright_core::{Entry, Snapshot};
-use toolwright_search::SearchFilter;
+
+use crate::rule_search::SearchFilter;
 
 /// The default score from which a model counts as fit for a tool.
 pub const FIT: f64 = 0.8;
@@ -63,7 +64,7 @@ impl Compat {
     }
 }
 
-/// The filter of [`find`].
+/// The filter of [`fit_tools`].
 #[derive(Debug, Clone)]
 pub struct CompatQuery {
     /// By namespace, prefix of the id, and tag.
@@ -81,7 +82,7 @@ impl Default for CompatQuery {
 }
 
 /// Returns the tools that match all of `wanted`, in registration order.
-pub fn find<'a>(
+pub fn fit_tools<'a>(
     snapshot: &'a Snapshot,
     wanted: &'a CompatQuery,
     compat: &'a Compat,
@@ -137,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn find_takes_every_part_into_account() {
+    fn fit_tools_take_every_part_into_account() {
         let snapshot = Snapshot::build(&[Listing {
             provider: Arc::new(StaticProvider::new("p", ProviderKind::Native, Vec::new()).expect("provider")),
             tools: ["fs:read@1.0.0", "web:get@1.0.0", "fs:write@1.0.0"].map(tool).to_vec(),
@@ -148,7 +149,7 @@ mod tests {
             let listed = SearchFilter { namespace: namespace.map(Into::into), ..SearchFilter::default() };
             let wanted = CompatQuery { listed, model: model.map(Into::into), min_score };
             let found: Vec<_> =
-                find(&snapshot, &wanted, &compat()).map(|entry| entry.id().without_version().to_owned()).collect();
+                fit_tools(&snapshot, &wanted, &compat()).map(|entry| entry.id().without_version().to_owned()).collect();
             assert_eq!(found, expect, "{wanted:?}");
         };
         check(None, FIT, None, &["fs:read", "web:get", "fs:write"]);
