@@ -353,11 +353,11 @@ await step('one of two tabs wins', page, async () => {
   const tabs = [page, second];
   await Promise.all(tabs.map((tab) => questions(tab, 1)));
   await Promise.all(tabs.map((tab) => tab.keyboard.press('a')));
-  const told = await Promise.all(tabs.map(async (tab) => {
+  const texts = await Promise.all(tabs.map(async (tab) => {
     await tab.waitForFunction(() => /approve\.|too late/.test(document.querySelector('main p[role=status]')?.innerText));
     return tab.locator('main p[role=status]').innerText();
   }));
-  check(told.filter((text) => text.includes('approve.')).length === 1, `one tab wins, and the other is told: ${JSON.stringify(told)}`);
+  check(texts.filter((text) => text.includes('approve.')).length === 1, `one tab wins, and the other is told: ${JSON.stringify(texts)}`);
   await second.close();
 });
 

@@ -103,13 +103,13 @@ async def use_from_python(target, mode, folder):
         assert len(seen) >= 3 and seen == sorted(seen), f"progress: {seen}"
 
         # What a search finds is told while it goes on.
-        told = []
+        messages = []
 
         async def on_report(_done, _total, message):
-            told.append(message or "")
+            messages.append(message or "")
 
         ok, text = await outcome(client, "fs__glob", {"pattern": "**/hello.txt"}, progress_callback=on_report)
-        assert ok and any("hello.txt" in message for message in told), f"{text}: {told}"
+        assert ok and any("hello.txt" in message for message in messages), f"{text}: {messages}"
 
 
 @cases(("legacy",), ("auto",))

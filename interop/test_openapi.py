@@ -231,13 +231,13 @@ async def exchanged(sources, samples):
     return wrong, compared
 
 
-def told(wrong):
+def listed(wrong):
     return f"{len(wrong)} differ:\n" + "\n".join(f"{place}: {why}" for place, why in wrong[:60])
 
 
 async def test_requests_for_githubs_operations_are_as_meant():
     wrong, compared = await exchanged([GITHUB], [True])
-    assert not wrong, told(wrong)
+    assert not wrong, listed(wrong)
     assert compared == 1223, compared
 
 
@@ -245,5 +245,5 @@ async def test_requests_for_githubs_operations_are_as_meant():
 async def test_requests_for_example_operations_are_as_meant(part, parts):
     readable = [path for path in examples() if "/2.0/" not in str(path)]
     wrong, compared = await exchanged(readable[part - 1::parts], [True, False])
-    assert not wrong, told(wrong)
+    assert not wrong, listed(wrong)
     print(f"      {compared} requests compared")

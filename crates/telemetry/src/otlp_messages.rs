@@ -1,4 +1,4 @@
-//! Spans and metrics as the messages of OTLP, and the resource that both are of. The numbers of fields are those of
+//! Writes spans and metrics as messages of OTLP, with the resource that they describe. The numbers of fields are those of
 //! <https://github.com/open-telemetry/opentelemetry-proto>.
 
 use std::time::SystemTime;

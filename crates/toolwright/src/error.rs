@@ -20,7 +20,7 @@ pub enum Error {
     #[error("the configuration cannot be used: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Config(Vec<Problem>),
     /// The state directory cannot be used.
-    #[error("{0}; choose another with --state-dir or TOOLWRIGHT_STATE_DIR")]
+    #[error("{0}; choose another: `--state-dir`, TOOLWRIGHT_STATE_DIR, or `state_dir` of the builder")]
     StateDir(#[source] StoreError),
     /// The system cannot watch the configuration's files.
     #[error(transparent)]

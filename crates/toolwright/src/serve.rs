@@ -33,8 +33,7 @@ const ASK_LIMIT: Duration = Duration::from_secs(10);
 const MAX_LINK: usize = 16 << 10;
 
 /// The remedy if policy asks and nobody answers.
-const REMEDY: &str =
-    "this server asks nobody: start it without --ask nobody, or allow the tool by a rule under policy.rules";
+const REMEDY: &str = "this server asks nobody: let it ask (`--ask`, or `ask` of `Serve`), or allow the tool by a rule under policy.rules";
 
 /// The recipient of policy's questions about a client's calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

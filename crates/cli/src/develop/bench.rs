@@ -161,10 +161,7 @@ async fn measured(global: &GlobalOptions, args: &Bench, app: &Arc<Toolwright>) -
     let printed = print(global, args, &report);
     say(styled(DIM, format_args!("the measurements are in {}", at.display())));
     if compat.is_none() && !args.no_compat {
-        say(styled(
-            DIM,
-            "no compat file is written of own cases; name one with --compat, or llm.compat in the configuration",
-        ));
+        say(styled(DIM, "results of your own cases go into no compat file, unless --compat or llm.compat names one"));
     }
     let mut unkept = false;
     for failure in [page, kept].into_iter().flatten().filter_map(Result::err) {

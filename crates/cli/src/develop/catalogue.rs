@@ -84,7 +84,7 @@ async fn forget(global: &GlobalOptions, name: &str) -> CommandResult {
     if global.json {
         print_json(&json!({"catalogue": name, "forgotten": forgotten}))?;
     } else if forgotten {
-        say(sanitize(&format!("the next version of {name} is taken as it comes")));
+        say(sanitize(&format!("Toolwright accepts the next version of {name} without comparing it")));
     } else {
         say(sanitize(&format!("nothing is known of a catalogue {name}")));
     }

@@ -81,7 +81,7 @@ pub(crate) async fn command(global: &GlobalOptions, command: &McpCommand) -> Com
             } else if let Some(reason) = kept_there {
                 let reason = sanitize(&reason);
                 say(format_args!(
-                    "the login at {} is forgotten here; its token is good until it ends: {reason}",
+                    "the login at {} is forgotten here; its token stays valid until it expires: {reason}",
                     sanitize(server)
                 ));
             } else if done.revocation == Revocation::Revoked {

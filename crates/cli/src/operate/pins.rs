@@ -246,8 +246,8 @@ async fn named(
         pins.iter().flat_map(|pin| [pin.source.provider.clone(), pin.name(), pin.id.without_version().to_owned()]);
     let names: Vec<String> = names.collect();
     let near = nearest(name, names.iter().map(String::as_str));
-    let remedy = near.map_or("`toolwright pins ls` lists what was".into(), |near| format!("did you mean `{near}`?"));
-    Err(Failure::not_found(format!("nothing of `{name}` was ever seen; {remedy}")))
+    let remedy = near.map_or("`toolwright pins ls` lists all pins".into(), |near| format!("did you mean `{near}`?"));
+    Err(Failure::not_found(format!("there is no pin of `{name}`; {remedy}")))
 }
 
 fn pins_named(pins: &[Pin], name: &str) -> Vec<Pin> {
@@ -289,16 +289,24 @@ fn check_hash(pin: &Pin, mark: &PinMark, given: Option<&str>, of: &str) -> Resul
     // The hash does not include the name.
     let name = format!("{}/{}", pin.source.provider, pin.waiting_name());
     if pin.renamed.is_some() && of != name {
-        let message = format!("{} waits as {}: look at it again, and name it so", pin.name(), one_line(&name, 200));
+        let message = format!(
+            "{} now waits under the name {}: run `toolwright pins diff`, and give that name",
+            pin.name(),
+            one_line(&name, 200)
+        );
         return Err(Failure::failed(message));
     }
     if given.len() < SHOWN_DIGITS {
-        return Err(Failure::usage(format!("a hash is named by {SHOWN_DIGITS} digits or more")));
+        return Err(Failure::usage(format!("give at least {SHOWN_DIGITS} digits of the hash")));
     }
     if mark.hash.to_hex().starts_with(&given.to_ascii_lowercase()) {
         return Ok(());
     }
-    let message = format!("{} waits with another definition, {}: look at it again", pin.name(), short(mark.hash));
+    let message = format!(
+        "{} now waits with another definition, {}: run `toolwright pins diff` again",
+        pin.name(),
+        short(mark.hash)
+    );
     Err(Failure::failed(message))
 }
 

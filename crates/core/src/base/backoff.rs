@@ -12,7 +12,7 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Returns the pause after so many failures in a row; none after no failure.
+    /// Returns the pause after so many failures in a row: zero for zero failures.
     #[must_use]
     pub fn pause(self, failures: u32) -> Duration {
         let Some(doublings) = failures.checked_sub(1) else { return Duration::ZERO };

@@ -101,7 +101,7 @@ pub enum Profile {
     Client,
     /// As `ask`, and writes inside the workspace root run.
     Workspace,
-    /// Everything runs that no rule denies or asks for, but for what changes Toolwright's own configuration.
+    /// Everything runs that no rule denies or asks for, except calls that change Toolwright's own configuration.
     Trusted,
     /// The owner's own act (`toolwright call`): only a deny rule holds it back, if it is the first that matches. Nobody is
     /// asked.

@@ -328,7 +328,7 @@ fn unauthorized_reason(headers: &HeaderMap) -> &'static str {
             "this server does not know the token that was sent: send the one of --token, server.token or \
              server.tokens, or, if none of these is set, the one in its file api-token"
         }
-        _ => "the `Authorization` that was sent is not once `Bearer TOKEN`, with the server's token",
+        _ => "send one `Authorization` header: `Bearer`, a space and the server's token",
     }
 }
 

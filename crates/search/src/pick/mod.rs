@@ -165,7 +165,7 @@ pub const REQUIRES: &str = "requires";
 pub enum Exclusion {
     /// Its author marked it unsafe, and unsafe tools were not allowed.
     Unsafe,
-    /// It is of another namespace.
+    /// Its namespace is another one.
     Namespace,
     /// It is limited to roles that the caller lacks.
     Roles(Vec<String>),
@@ -181,7 +181,7 @@ impl fmt::Display for Exclusion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unsafe => write!(f, "it is marked unsafe"),
-            Self::Namespace => write!(f, "it is of another namespace"),
+            Self::Namespace => write!(f, "its namespace is another one"),
             Self::Roles(roles) => write!(f, "it is only for {}", roles.join(" or ")),
             Self::Capability(name) => write!(f, "it lacks the capability {name}"),
             Self::Context(name) => write!(f, "it needs {name}, which is not available"),

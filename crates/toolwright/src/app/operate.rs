@@ -82,7 +82,7 @@ impl Operator for Operations {
         let pin = pins.iter().find(named).ok_or_else(missing)?;
         let Some(mark) = pin.waiting.as_ref().filter(|mark| json!(mark.hash) == hash) else {
             return Err(StoreError::Refused(format!(
-                "{} does not wait with this definition: look at it again",
+                "{} no longer waits with this definition: load the page again",
                 pin.name()
             )));
         };

@@ -116,7 +116,12 @@ pub fn load(options: &LoadOptions, variables: Variables<'_>) -> Config {
     let root = options.root.as_ref().map(|root| options.cwd.join(root)).or(root).unwrap_or_else(|| options.cwd.clone());
     let root = std::fs::canonicalize(&root).unwrap_or_else(|error| {
         let message = format!("the workspace root cannot be used: {error}");
-        problems.push(Problem::with_file(Severity::Error, &root, message, "give an existing folder with --root"));
+        problems.push(Problem::with_file(
+            Severity::Error,
+            &root,
+            message,
+            "give an existing folder: `--root`, or `root` of the builder",
+        ));
         root
     });
     let mut config = Config {

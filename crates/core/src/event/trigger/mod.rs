@@ -240,7 +240,7 @@ impl TriggerConfig {
     /// Reads a trigger as it is written.
     ///
     /// # Errors
-    /// Why it is none, in words that name the key.
+    /// What is wrong with it; the message names the key.
     pub fn parse(written: &Map<String, Value>) -> Result<Self, String> {
         let keys = Self::keys();
         if let Some(key) = written.keys().find(|key| !keys.contains(key)) {

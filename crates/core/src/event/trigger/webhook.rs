@@ -44,7 +44,7 @@ pub enum SignatureError {
     /// The timestamp is too far from now.
     #[error("the timestamp is outside the window of this webhook; send it with the time of now")]
     Old,
-    /// The signature is of no secret of this webhook.
+    /// No secret of this webhook made the signature.
     #[error(
         "the signature does not match; it is the HMAC-SHA256 of timestamp, full stop and body, behind `delivery:`, key and line feed where there is a key"
     )]

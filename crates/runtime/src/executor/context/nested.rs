@@ -69,7 +69,7 @@ impl NestedCallLimits {
     fn count(&self) -> Result<(), ToolError> {
         let refused = |message: String| Err(ToolError::new(ErrorKind::LimitExceeded, message));
         if self.depth > MAX_DEPTH {
-            return refused(format!("calls may be made inside calls {MAX_DEPTH} deep, and no deeper"));
+            return refused(format!("a call may be made inside at most {MAX_DEPTH} others"));
         }
         if self.count.fetch_add(1, Ordering::Relaxed) >= self.max {
             return refused(format!("one call may make {} calls of its own, and no more", self.max));

@@ -44,7 +44,7 @@ struct SourceQuestion {
     since: Instant,
     /// It has waited long enough for a client that is away.
     overdue: CancellationToken,
-    /// The call that it is of has ended.
+    /// The call that the question belongs to has ended.
     call_ended: CancellationToken,
     /// The server does not want the answer.
     withdrawn: CancellationToken,
