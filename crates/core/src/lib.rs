@@ -42,11 +42,11 @@ pub use call::{
 pub use catalogue::context::{Clock, Redactor, Services, ToolContext};
 pub use catalogue::llm::{define_llm_tool, define_template_tool, llm_definition};
 #[cfg(test)]
-use catalogue::testing;
+use catalogue::tests as testing;
 pub use catalogue::tool::{StaticProvider, Tool};
 pub use catalogue::{
     Entry, Health, Listing, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool, Snapshot, authoring,
-    client, context, llm, roots, tool,
+    client, context, llm, tool,
 };
 pub use definition::approval::{self, ApprovalDecision, ApprovalRequest, Approver};
 pub use definition::sandbox::SandboxProfile;

@@ -8,8 +8,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::catalogue::prompt_part::{PromptPart, SKILL_ID};
-use crate::catalogue::{DefinitionOrigin, Entry, namespaces};
+use crate::catalogue::{DefinitionOrigin, Entry, PromptPart, SKILL_ID, namespaces};
 use crate::content::EstimatedTokens;
 use crate::context::INFO_ID;
 use crate::json::canonical::ContentHash;

@@ -20,8 +20,8 @@ use std::time::Duration;
 
 use tokio::sync::Mutex;
 use toolwright_core::approval::Approver;
+use toolwright_core::client::Roots;
 use toolwright_core::model::ModelClient;
-use toolwright_core::roots::Roots;
 use toolwright_gateway::MetricsSource;
 use toolwright_mcp::client::McpOptions;
 use toolwright_models::{HttpModelClient, Models};

@@ -4,8 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use toolwright_core::agents::legal_name;
-use toolwright_core::catalogue::Skill;
-use toolwright_core::catalogue::prompt_part::{MAX_SKILL_DESCRIPTION, MAX_SKILL_NAME, MAX_SKILL_TEXT};
+use toolwright_core::catalogue::{MAX_SKILL_DESCRIPTION, MAX_SKILL_NAME, MAX_SKILL_TEXT, Skill};
 use toolwright_core::pattern::nearest;
 
 use super::files::folders::{DefinitionFolder, FolderKind};

@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
 use toolwright_core::cancel::{Cancel, CancelCause};
-use toolwright_core::roots::Roots;
+use toolwright_core::client::Roots;
 use toolwright_core::session::Principal;
 use toolwright_mcp::asking::ROOTS;
 use toolwright_mcp::batch::is_batch;

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use reqwest::Method;
 use serde_json::json;
 use toolwright_core::catalogue::SourceNotice;
-use toolwright_core::roots::Roots;
+use toolwright_core::client::Roots;
 
 use crate::protocol::stdio::Client;
 use crate::sources::{Source, two_sources};

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 use toolwright_core::catalogue::{NoticeSink, SourceNotice};
+use toolwright_core::client::Roots;
 use toolwright_core::event::{Event, EventSink};
-use toolwright_core::roots::Roots;
 use toolwright_core::session::SessionId;
 
 use crate::config::AsTools;

@@ -1,16 +1,95 @@
-use super::*;
-use crate::definition::ToolDefinition;
-use crate::testing::{FakeProvider, listing};
+//! What the tests of this crate share: a fake provider, and lists of tools. The tests of the snapshot.
 
-fn own(id: &str) -> Arc<RegisteredTool> {
-    crate::testing::own(crate::testing::definition(id))
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use serde_json::json;
+
+use crate::catalogue::context::ToolContext;
+use crate::catalogue::snapshot::MAX_DERIVED;
+use crate::catalogue::{
+    CatalogueIssue, Health, Listing, PromptPart, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool,
+    Snapshot, UnapprovedTool, WithheldTool,
+};
+use crate::definition::ToolDefinition;
+use crate::error::ToolError;
+use crate::identity::name_table::{NameMatch, Resolution};
+use crate::identity::tool_id::ToolId;
+use crate::output::outcome::ToolOutput;
+use crate::policy::HintTrust;
+
+/// A provider with a self-description. Other crates' tests use the one of testkit, which depends on this crate.
+pub(crate) struct FakeProvider {
+    pub(crate) name: String,
+    pub(crate) kind: ProviderKind,
+    pub(crate) says: Mutex<Option<String>>,
+    pub(crate) part: fn(&ToolId) -> Option<PromptPart>,
+}
+
+impl FakeProvider {
+    pub(crate) fn new(name: &str, kind: ProviderKind, says: Option<&str>) -> Self {
+        Self { name: name.to_owned(), kind, says: Mutex::new(says.map(str::to_owned)), part: |_| None }
+    }
+}
+
+#[async_trait]
+impl Provider for FakeProvider {
+    fn name(&self) -> &str {
+        &self.name
+    }
+    fn kind(&self) -> ProviderKind {
+        self.kind
+    }
+    fn trust(&self) -> HintTrust {
+        if self.kind == ProviderKind::Mcp { HintTrust::Foreign } else { HintTrust::Trusted }
+    }
+    fn instructions(&self) -> Option<String> {
+        self.says.lock().expect("lock").clone()
+    }
+    fn prompt_part(&self, tool: &ToolId) -> Option<PromptPart> {
+        (self.part)(tool)
+    }
+    async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError> {
+        Ok(Vec::new())
+    }
+    async fn call(&self, _call: ProviderCall<'_>, _context: &ToolContext) -> Result<ToolOutput, ToolError> {
+        Ok(ToolOutput::default())
+    }
+    fn health(&self) -> Health {
+        Health::Ready
+    }
+}
+
+pub(crate) fn definition(id: &str) -> ToolDefinition {
+    ToolDefinition::new(ToolId::parse(id).expect("id"), "", Some(json!({"type": "object"})))
+}
+
+pub(crate) fn own(definition: ToolDefinition) -> Arc<RegisteredTool> {
+    RegisteredTool::own(definition).expect("registers")
+}
+
+pub(crate) fn listing(name: &'static str, tools: Vec<Arc<RegisteredTool>>) -> Listing {
+    of_kind(name, ProviderKind::Native, tools)
+}
+
+/// A listing of `tools__call`.
+pub(crate) fn listing_with_call_tool() -> Listing {
+    of_kind("tools", ProviderKind::Builtin, vec![own(definition(crate::model::exposure::CALL_ID))])
+}
+
+pub(crate) fn of_kind(name: &str, kind: ProviderKind, tools: Vec<Arc<RegisteredTool>>) -> Listing {
+    Listing { provider: Arc::new(FakeProvider::new(name, kind, None)), tools, error: None, withheld: Vec::new() }
+}
+
+fn own_tool(id: &str) -> Arc<RegisteredTool> {
+    own(definition(id))
 }
 
 #[test]
 fn first_provider_of_an_id_wins() {
     let snapshot = Snapshot::build(&[
-        listing("a", vec![own("x:t@1.0.0"), own("x:t@1.0.0"), own("x:u@1.0.0")]),
-        listing("b", vec![own("x:t@1.0.0"), own("y:t@1.0.0")]),
+        listing("a", vec![own_tool("x:t@1.0.0"), own_tool("x:t@1.0.0"), own_tool("x:u@1.0.0")]),
+        listing("b", vec![own_tool("x:t@1.0.0"), own_tool("y:t@1.0.0")]),
     ]);
     let ids: Vec<_> = snapshot.list().iter().map(|e| format!("{} {}", e.id(), e.provider.name())).collect();
     assert_eq!(ids, ["x:t@1.0.0 a", "x:u@1.0.0 a", "y:t@1.0.0 b"]);
@@ -21,7 +100,7 @@ fn first_provider_of_an_id_wins() {
 
 #[test]
 fn snapshots_know_their_providers_and_tools() {
-    let (one, other) = (own("a:t@1.0.0"), own("b:t@1.0.0"));
+    let (one, other) = (own_tool("a:t@1.0.0"), own_tool("b:t@1.0.0"));
     let provider = Arc::new(FakeProvider::new("a", ProviderKind::Native, None));
     let first: Arc<dyn Provider> = Arc::clone(&provider) as _;
     let second = listing("b", Vec::new()).provider;
@@ -51,7 +130,7 @@ fn snapshots_know_their_providers_and_tools() {
         |listings| listings.push(listing("c", Vec::new())),
         |listings| listings.swap(0, 1),
         |listings| listings[0].tools.clear(),
-        |listings| listings[1].tools = vec![own("b:t@1.0.0")],
+        |listings| listings[1].tools = vec![own_tool("b:t@1.0.0")],
         |listings| listings[0].provider = listing("a", Vec::new()).provider,
         |listings| listings[1].error = Some("it is down".into()),
         |listings| listings[1].withheld.push(WithheldTool::new("u", "filtered by tools_denied")),
@@ -67,18 +146,15 @@ fn snapshots_know_their_providers_and_tools() {
 
 #[test]
 fn added_provider_renames_nothing() {
-    let tools = [own("x:t@1.0.0"), own("x:v@1.0.0"), own("z:t@1.0.0")];
+    let tools = [own_tool("x:t@1.0.0"), own_tool("x:v@1.0.0"), own_tool("z:t@1.0.0")];
     let added = listing("b", Vec::new()).provider;
-    let first = Snapshot::build(&[listing("a", vec![own("x:t@1.0.0"), own("x:u@1.0.0")])])
+    let first = Snapshot::build(&[listing("a", vec![own_tool("x:t@1.0.0"), own_tool("x:u@1.0.0")])])
         .with_absent(vec![("off".into(), "it is off".into())]);
     let snapshot = first.with(&added, &tools);
     let ids: Vec<_> = snapshot.list().iter().map(|e| format!("{} {}", e.id(), e.provider.name())).collect();
     assert_eq!(ids, ["x:t@1.0.0 a", "x:u@1.0.0 a", "x:v@1.0.0 b", "z:t@1.0.0 b"]);
     for (n, entry) in snapshot.list().iter().enumerate() {
-        assert_eq!(
-            snapshot.resolve(&entry.wire_name),
-            Resolution::Found(n, crate::identity::name_table::NameMatch::Wire)
-        );
+        assert_eq!(snapshot.resolve(&entry.wire_name), Resolution::Found(n, NameMatch::Wire));
         assert_eq!(snapshot.get(entry.id().as_str()).map(|entry| entry.id()), Some(entry.id()));
     }
     assert!(Arc::ptr_eq(&snapshot.list()[1], &first.list()[1]));
@@ -87,7 +163,8 @@ fn added_provider_renames_nothing() {
 
 #[test]
 fn filtered_snapshot_explains_what_is_missing() {
-    let listings = [listing("a", vec![own("x:t@1.0.0"), own("x:u@1.0.0")]), listing("x", vec![own("y:t@1.0.0")])];
+    let listings =
+        [listing("a", vec![own_tool("x:t@1.0.0"), own_tool("x:u@1.0.0")]), listing("x", vec![own_tool("y:t@1.0.0")])];
     let globs = ["x:T".to_owned(), "y__*".to_owned()];
     let whole = Snapshot::build(&listings);
     let part = whole.only(|entry| entry.is_named_by(&globs), "not wanted");

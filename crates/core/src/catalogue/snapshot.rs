@@ -1,8 +1,5 @@
 //! The immutable snapshot that everything reads.
 
-#[cfg(test)]
-mod tests;
-
 use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -432,7 +429,7 @@ fn name_table<'a>(tools: impl Iterator<Item = (usize, &'a RegisteredTool)>, max:
 }
 
 /// Derived values that are kept; one more takes the place of the oldest.
-const MAX_DERIVED: usize = 64;
+pub(super) const MAX_DERIVED: usize = 64;
 
 /// A value with its key.
 type DerivedValue = (String, Arc<dyn Any + Send + Sync>);
