@@ -2,7 +2,6 @@
 //! Only this folder contains SQL.
 
 pub(crate) mod agents;
-mod budgets;
 pub(crate) mod caches;
 mod database;
 mod inbox;
@@ -11,7 +10,6 @@ mod ledger;
 mod memory;
 mod objects;
 mod owner;
-mod passages;
 mod pins;
 
 use std::path::{Path, PathBuf};

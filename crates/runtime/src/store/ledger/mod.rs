@@ -1,6 +1,7 @@
-//! Stores the ledger in SQLite.
+//! Stores the ledger in SQLite, and what principals have spent of their budgets.
 
 pub(super) mod begun_journal;
+mod budgets;
 mod entries;
 mod running;
 mod sums;

@@ -1,8 +1,5 @@
 //! Stores questions to a person, their answers, and standing approvals.
 
-#[cfg(test)]
-mod tests;
-
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -532,3 +529,7 @@ impl ApprovalStore for SqliteStore {
             .map(|gone| gone > 0)
     }
 }
+
+#[cfg(test)]
+#[path = "inbox_tests.rs"]
+mod tests;

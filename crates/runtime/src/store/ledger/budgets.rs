@@ -6,7 +6,7 @@ use toolwright_core::error::ToolError;
 use toolwright_core::model::ModelSpending;
 use toolwright_core::store::{BudgetStore, BudgetedRequest, StoreError};
 
-use super::SqliteStore;
+use crate::store::SqliteStore;
 
 fn spent(db: &Connection, owner: &str, period: &str) -> rusqlite::Result<ModelSpending> {
     let sql = "SELECT requests, tokens, cost_usd FROM budgets WHERE owner = ?1 AND period = ?2";
