@@ -10,7 +10,6 @@ mod flow;
 mod llm_call;
 mod pipeline;
 mod result;
-mod route;
 mod run;
 mod state;
 
@@ -50,8 +49,8 @@ pub use self::checking::CheckedCalls;
 pub use self::context::{
     CallDefaults, CallerNames, ExecutorOptions, GuardBinding, GuardConfig, GuardContext, GuardMode, GuardVerdict,
     HandoffOptions, HandoffSource, InnerTaint, InputGuard, Interceptor, InterceptorDecision, LlmOptions, ModelGuard,
-    ModelRecommender, NestedCallLimits, NestedContext, PartialSinkFactory, PromotedTo, Promotion, RepairOptions,
-    RunContext,
+    ModelJudge, ModelRecommender, NestedCallLimits, NestedContext, PartialSinkFactory, PromotedTo, Promotion,
+    RepairOptions, RunContext,
 };
 pub use self::flow::EndedCall;
 pub use self::result::{BUDGET_EXCEEDED, is_denied, output_readers};

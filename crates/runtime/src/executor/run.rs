@@ -26,10 +26,9 @@ use toolwright_core::session::CallId;
 use toolwright_core::tool_id::ToolId;
 
 use super::call_record::{CallRecord, CallUsage};
-use super::context::{CallProgress, CallTimeLimits, Progress};
+use super::context::{CallProgress, CallTimeLimits, Progress, routed};
 use super::llm_call::LlmCall;
 use super::pipeline::{Panic, catch_panic_sync};
-use super::route::routed;
 use super::{Executor, RunContext};
 use crate::models::micros;
 use crate::queue::{HeldTurn, PausableSlot, PriorityQueue, SharedUse, WaitBounds, WorkspaceTurn};

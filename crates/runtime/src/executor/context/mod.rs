@@ -5,8 +5,8 @@ mod guards;
 mod nested;
 mod options;
 mod progress;
+mod route;
 mod run_context;
-mod time_limits;
 mod tool_context;
 
 pub(super) use self::guards::rewrite;
@@ -15,10 +15,10 @@ pub use self::guards::{
     ModelGuard,
 };
 pub(super) use self::nested::mark;
-pub use self::nested::{InnerTaint, NestedCallLimits, NestedContext};
+pub use self::nested::{InnerTaint, ModelJudge, NestedCallLimits, NestedContext};
 pub use self::options::{CallDefaults, ExecutorOptions, LlmOptions, ModelRecommender, RepairOptions};
-pub(super) use self::progress::{CallProgress, Progress};
+pub(super) use self::progress::{CallProgress, CallTimeLimits, Progress};
+pub(super) use self::route::routed;
 pub use self::run_context::{
     CallerNames, HandoffOptions, HandoffSource, PartialSinkFactory, PromotedTo, Promotion, RunContext,
 };
-pub(super) use self::time_limits::CallTimeLimits;

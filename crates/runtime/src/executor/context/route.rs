@@ -17,7 +17,10 @@ use super::{NestedContext, RunContext};
 const ACCEPTED: &str = "Your result was accepted.";
 
 /// Returns the output of a call by its route; `None`: its tool runs it.
-pub(super) async fn routed(call: &ValidCall, context: &ToolContext) -> Option<Result<ToolOutput, ToolError>> {
+pub(in crate::executor) async fn routed(
+    call: &ValidCall,
+    context: &ToolContext,
+) -> Option<Result<ToolOutput, ToolError>> {
     if let Some(inner) = call.activity_call() {
         return Some(act(call, inner, context).await);
     }

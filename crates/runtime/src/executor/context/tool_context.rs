@@ -17,9 +17,8 @@ use toolwright_core::operation::Op;
 use toolwright_core::taint::of_all;
 use toolwright_core::{ToolId, duration};
 
-use super::progress::CallProgress;
+use super::progress::{CallProgress, CallTimeLimits};
 use super::run_context::RunContext;
-use super::time_limits::CallTimeLimits;
 use crate::executor::Executor;
 use crate::queue::{PausableSlot, Priority, WorkspaceTurn};
 
