@@ -3,25 +3,19 @@
 //! Tools that need more than a file system and processes (`web:fetch`) are created elsewhere and passed to
 //! [`provider`], so that all are in one provider called `builtin`.
 
-mod agent;
-mod channel;
+mod agents;
 mod fs;
-mod group;
 mod job;
 mod manuals;
-mod memory;
-mod memory_files;
 pub mod native;
 mod output;
-mod pattern;
-mod session_subtree;
 mod shell;
-mod trigger;
 pub mod web;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use toolwright_core::ToolId;
@@ -34,10 +28,9 @@ use toolwright_core::trigger::TriggerKind;
 
 use toolwright_sandbox::withheld_by_default;
 
-pub use agent::SkillTool;
+pub use agents::{SkillTool, TriggerTool};
 pub use fs::PathGuard;
 pub use shell::ShellConfig;
-pub use trigger::TriggerTool;
 
 /// Settings of the built-in tools.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -96,14 +89,6 @@ impl OptionalTool {
             Self::MemoryFiles => ("memory", "files"),
         }
     }
-
-    fn tool(self) -> Arc<dyn Tool> {
-        match self {
-            Self::Todo => Arc::new(agent::Todo),
-            Self::AskUser => Arc::new(agent::AskUser),
-            Self::MemoryFiles => Arc::new(memory_files::MemoryFilesTool),
-        }
-    }
 }
 
 impl Default for BuiltinOptions {
@@ -134,15 +119,8 @@ pub fn tools(options: &BuiltinOptions) -> Vec<Arc<dyn Tool>> {
     tools.extend(shell::tools(options));
     tools.extend(job::tools());
     tools.extend(output::tools());
-    tools.extend(memory::tools());
-    if options.groups || !options.channels.0.is_empty() {
-        tools.extend(channel::tools(&options.channels));
-    }
-    if options.groups {
-        tools.extend(group::tools(options));
-    }
-    tools.extend(trigger::tools(options));
-    tools.extend(OptionalTool::ALL.into_iter().filter(|tool| options.optional.contains(tool)).map(OptionalTool::tool));
+    tools.extend(agents::tools(options));
+    tools.extend(OptionalTool::ALL.into_iter().filter(|tool| options.optional.contains(tool)).map(agents::optional));
     tools
 }
 
@@ -205,4 +183,44 @@ async fn blocking<T: Send + 'static>(
 /// Returns a failure that the caller can act on.
 fn failed(message: impl Into<String>) -> ToolError {
     ToolError::new(ErrorKind::ExecutionError, message)
+}
+
+/// Memory limit of a compiled expression, in bytes.
+const MAX_REGEX: usize = 10 * 1024 * 1024;
+
+/// Whether case matters to a regular expression.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Case {
+    Sensitive,
+    Insensitive,
+}
+
+impl Case {
+    /// From an argument `case_insensitive`.
+    fn insensitive(insensitive: bool) -> Self {
+        if insensitive { Self::Insensitive } else { Self::Sensitive }
+    }
+}
+
+/// Compiles a caller's pattern for matches within lines.
+///
+/// # Errors
+/// `invalid_parameters` for an invalid or too large regular expression.
+fn line_matcher(pattern: &str, case: Case) -> Result<RegexMatcher, ToolError> {
+    build_matcher(RegexMatcherBuilder::new().line_terminator(Some(b'\n')), pattern, case)
+}
+
+/// Compiles a caller's pattern for matches over several lines.
+///
+/// # Errors
+/// As [`line_matcher`].
+fn block_matcher(pattern: &str, case: Case) -> Result<RegexMatcher, ToolError> {
+    build_matcher(RegexMatcherBuilder::new().multi_line(true).dot_matches_new_line(true), pattern, case)
+}
+
+fn build_matcher(builder: &mut RegexMatcherBuilder, pattern: &str, case: Case) -> Result<RegexMatcher, ToolError> {
+    builder.case_insensitive(case == Case::Insensitive).size_limit(MAX_REGEX).build(pattern).map_err(|error| {
+        let message = format!("the pattern is not a regular expression that can be searched for: {error}");
+        ToolError::new(ErrorKind::InvalidParameters, message)
+    })
 }

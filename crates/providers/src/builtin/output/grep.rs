@@ -20,8 +20,7 @@ use toolwright_core::store::OpenOutput;
 use toolwright_core::tool::Tool;
 
 use super::{binary, handle_schema, unreadable};
-use crate::builtin::pattern::{Case, line_matcher};
-use crate::builtin::{blocking, define, parse};
+use crate::builtin::{Case, blocking, define, line_matcher, parse};
 
 /// The most bytes of a line that are shown.
 const MAX_LINE: usize = 500;

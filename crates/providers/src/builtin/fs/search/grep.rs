@@ -24,8 +24,7 @@ use super::{Bounds, SearchOutput, hidden_schema, limited, matches, path_pattern,
 use crate::builtin::fs::dir::Kind;
 use crate::builtin::fs::guard::{Paths, shown};
 use crate::builtin::fs::{ROOT, count_of, optional_path_schema};
-use crate::builtin::pattern::{Case, block_matcher, line_matcher};
-use crate::builtin::{blocking, define, parse};
+use crate::builtin::{Case, block_matcher, blocking, define, line_matcher, parse};
 
 /// The most bytes of a line that are shown.
 const MAX_LINE: usize = 500;

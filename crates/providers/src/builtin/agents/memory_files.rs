@@ -19,8 +19,8 @@ use toolwright_core::session::{Session, SessionId};
 use toolwright_core::store::{WrittenValue, decoded_name, encoded_name};
 use toolwright_core::tool::Tool;
 
-use super::session_subtree::{SessionSubtree, refused_as_failure};
-use super::{define, parse};
+use super::{SessionSubtree, refused_as_failure};
+use crate::builtin::{define, parse};
 
 /// The folder of all files.
 const ROOT: &str = "/memories";

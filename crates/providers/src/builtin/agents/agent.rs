@@ -19,8 +19,8 @@ use toolwright_core::session::Session;
 use toolwright_core::store::todo::{MAX_ID, MAX_ITEMS, MAX_TEXT, TODO_ID, TODO_ROOT, TodoList, TodoPatch};
 use toolwright_core::tool::Tool;
 
-use super::session_subtree::{SessionSubtree, refused_as_failure};
-use super::{define, parse};
+use super::{SessionSubtree, refused_as_failure};
+use crate::builtin::{define, parse};
 
 /// Time limit of a change to the list.
 const TODO_TIME: Duration = Duration::from_secs(30);

@@ -16,7 +16,7 @@ use toolwright_core::store::channel::Channels;
 use toolwright_core::store::{AppendedRow, Author, LogMessage, LogRow, MessageKind, NewRow, StoreError};
 use toolwright_core::tool::Tool;
 
-use super::{define, parse};
+use crate::builtin::{define, parse};
 
 /// The most characters of one message.
 const MAX_MESSAGE: usize = 32_768;

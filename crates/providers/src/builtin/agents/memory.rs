@@ -14,8 +14,8 @@ use toolwright_core::session::Session;
 use toolwright_core::store::{NewRow, Passage, SCRATCH as ROOT, SearchMode, StoreError, VersionedValue, WrittenValue};
 use toolwright_core::tool::Tool;
 
-use super::session_subtree::refused_as_failure;
-use super::{define, parse};
+use super::refused_as_failure;
+use crate::builtin::{define, parse};
 
 /// The most characters of a key.
 const MAX_KEY: usize = 200;

@@ -17,7 +17,7 @@ use toolwright_core::trigger::{
     Creator, InstalledTrigger, Target, TriggerConfig, TriggerKind, TriggerRequest, WEBHOOKS,
 };
 
-use super::{BuiltinOptions, define};
+use crate::builtin::{BuiltinOptions, define};
 
 /// A tool that installs triggers of one kind.
 #[derive(Debug, Clone, PartialEq)]

@@ -18,7 +18,7 @@ use toolwright_core::store::{Author, LogMessage, MessageKind, NewRow, StoreError
 use toolwright_core::tool::Tool;
 
 use super::channel::not_reached;
-use super::{BuiltinOptions, define, parse};
+use crate::builtin::{BuiltinOptions, define, parse};
 
 /// The most characters of a message and of instructions.
 const MAX_TEXT: usize = 32_768;
