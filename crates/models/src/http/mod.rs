@@ -26,8 +26,8 @@ use toolwright_textcalls::TextTools;
 use toolwright_textcalls::composed::ComposedTools;
 
 use crate::api::{Api, EncodedRequest, RequestPart};
-use crate::codec::framing::MAX_ANSWER;
-use crate::codec::losses::losses;
+use crate::codec::decode::MAX_ANSWER;
+use crate::codec::losses;
 use crate::codec::{Decoder, EncodedToolsCache, anthropic, encode_with, ollama};
 use crate::failure;
 use crate::rate_limits::limits;
