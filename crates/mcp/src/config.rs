@@ -22,7 +22,7 @@ use toolwright_oauth::OAuthConfig;
 use toolwright_sandbox::enforce::Sandbox;
 use toolwright_sandbox::withheld_by_default;
 
-use crate::transport::traced::FrameSink;
+use crate::transport::FrameSink;
 
 /// Bound on connecting, the start of the process included: `npx` may have to download first.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);

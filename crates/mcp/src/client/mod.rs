@@ -41,6 +41,6 @@ mod tasks;
 mod url_elicitation;
 
 pub use crate::config::{AsTools, McpOptions, McpServerConfig, McpServerOptions, McpTransport};
-pub use crate::transport::traced::{Direction, FrameSink};
+pub use crate::transport::{Direction, FrameSink};
 pub use provider::McpProvider;
 pub use toolwright_sandbox::DEPTH_VARIABLE;

@@ -1,10 +1,12 @@
-//! Defines the transport: it carries messages between the protocol and one server.
+//! Defines the transport: it carries messages between the protocol and one server. [`Traced`] also shows them.
 
 pub(crate) mod child_process;
 mod outbox;
 pub(crate) mod remote;
 pub(crate) mod stdio;
-pub(crate) mod traced;
+
+use std::fmt;
+use std::sync::Arc;
 
 use crate::protocol::revision::Era;
 use crate::transport::child_process::StdoutNoise;
@@ -176,6 +178,56 @@ pub(crate) enum CancelNotice {
     Unneeded,
     /// The server must get the notification.
     Needed,
+}
+
+/// Direction of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// To the server.
+    Sent,
+    /// From the server.
+    Received,
+}
+
+/// Receives every message from and to MCP servers, as on the wire. Must not block for long.
+pub trait FrameSink: fmt::Debug + Send + Sync {
+    /// Shows a message.
+    fn frame(&self, server: &str, direction: Direction, json: &[u8]);
+}
+
+/// A transport whose messages are shown.
+pub(crate) struct Traced {
+    pub(crate) inner: Arc<dyn Transport>,
+    pub(crate) server: Arc<str>,
+    pub(crate) frames: Arc<dyn FrameSink>,
+}
+
+#[async_trait]
+impl Transport for Traced {
+    async fn send(&self, message: Outgoing<'_>) -> Result<(), SendError> {
+        self.frames.frame(&self.server, Direction::Sent, &message.json);
+        self.inner.send(message).await
+    }
+
+    fn established(&self, era: Era, version: &'static str) {
+        self.inner.established(era, version);
+    }
+
+    fn abandon(&self, id: RequestId) -> CancelNotice {
+        self.inner.abandon(id)
+    }
+
+    fn is_write_closed(&self) -> bool {
+        self.inner.is_write_closed()
+    }
+
+    async fn close(&self) {
+        self.inner.close().await;
+    }
+
+    async fn end_reason(&self) -> Option<String> {
+        self.inner.end_reason().await
+    }
 }
 
 #[cfg(test)]

@@ -13,8 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::inbox::listener::ServerRoots;
 use super::inbox::{Inbox, RegisterError, RequestOutcome, RequestPurpose};
 use crate::protocol::message::{RpcError, notification, read, write_json};
-use crate::transport::traced::Traced;
-use crate::transport::{CancelNotice, Outgoing, OutgoingKind, RequestId, SendError, Transport, UNREADABLE};
+use crate::transport::{CancelNotice, Outgoing, OutgoingKind, RequestId, SendError, Traced, Transport, UNREADABLE};
 
 /// The error for a request sent after its session expired.
 pub(crate) const EXPIRED: &str = "the server has forgotten the session; the next call begins a new one";

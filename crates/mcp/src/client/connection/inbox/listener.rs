@@ -12,7 +12,7 @@ use toolwright_core::event::{Event, EventSink};
 use toolwright_core::session::SessionId;
 
 use crate::config::AsTools;
-use crate::transport::traced::FrameSink;
+use crate::transport::FrameSink;
 
 /// Characters shown of a line that is not a message.
 const EXCERPT: usize = 120;

@@ -26,8 +26,7 @@ use self::elicitation_pages::ElicitationPages;
 use self::listener::{Listener, ServerRoots};
 use self::questions::Questions;
 use crate::transport::child_process::{StdoutNoise, id_of_head, looks_like_message, may_be_message};
-use crate::transport::traced::Direction;
-use crate::transport::{Incoming, PipeIncoming, RequestId, SendError, Transport, UNREADABLE, own_id};
+use crate::transport::{Direction, Incoming, PipeIncoming, RequestId, SendError, Transport, UNREADABLE, own_id};
 
 mod attribution;
 pub(crate) mod elicitation_pages;
