@@ -5,10 +5,9 @@ use std::collections::HashMap;
 use serde_json::{Map, Value, json};
 use toolwright_core::catalogue::Snapshot;
 
-use super::Ranked;
-use super::document::{Document, Searchable as _};
 use super::fields::{Field, each_text};
 use super::words::{each_word, is_stop_word, stem};
+use super::{Document, Ranked, Searchable as _};
 
 /// The words of a query's turns, by stem.
 pub(crate) struct QueryWords(HashMap<String, String>);
