@@ -39,10 +39,10 @@ pub use files::node::{Problem, Severity, SourceLocation};
 pub use files::{Layer, LayerKind, Variables, user_file};
 pub use load::{LoadOptions, load, state_dir};
 pub use sections::check::{json_schema, policy_file};
-pub use sections::delegates::DelegatesConfig;
-pub use sections::file::{self, ConfigFile, EmbeddingsConfig, PolicyConfig};
+pub use sections::file::{self, ConfigFile, DelegatesConfig, PolicyConfig};
 pub use sections::llm_tools::{LlmEntry, ShippedToolOverrides};
 pub use sections::models::{CompatSource, ModelConfig, ModelsConfig, read_compat};
+pub use sections::selection::EmbeddingsConfig;
 pub use sections::variables::{forget_secrets, keep_secrets, names_variable, secret_file, variable};
 pub use skills::SkillEntry;
 

@@ -14,7 +14,8 @@ use toolwright_telemetry::{Telemetry, TelemetryConfig};
 
 use super::agents::{KnownNames, check_model};
 use super::files::node::{Node, Problem, Severity, SourceLocation};
-use super::sections::file::{ConfigFile, EmbeddingsConfig, ToolEntry};
+use super::sections::file::{ConfigFile, ToolEntry};
+use super::sections::selection::EmbeddingsConfig;
 use super::sections::variables::ResolveScope;
 use super::{AgentEntry, BUILTIN, Config, LLM, REST, agents};
 use crate::secrets::without_scheme;
