@@ -6,6 +6,7 @@ pub(crate) mod inbox;
 pub(crate) mod managed;
 pub(crate) mod peer;
 pub(crate) mod pool;
+mod sessions;
 pub(crate) mod subscription;
 
 use std::pin::pin;
