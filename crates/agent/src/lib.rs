@@ -8,6 +8,7 @@ mod child;
 pub mod delegate;
 pub mod driver;
 pub mod extract;
+mod final_report;
 pub mod plan;
 pub mod plan_writer;
 pub mod report;

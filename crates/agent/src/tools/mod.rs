@@ -175,7 +175,7 @@ impl Tool for TaskStatusTool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::tests::report_config;
+    use crate::final_report::tests::report_config;
 
     #[test]
     fn the_definitions_register_for_every_report() {
