@@ -210,3 +210,32 @@ fn installed_output(installed: &InstalledTrigger) -> ToolOutput {
     let note = json!({"trigger": trigger.id, "fires": trigger.config.describe(), "next": next, "message": message});
     ToolOutput { structured: Some(note), ..ToolOutput::text(message) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_keys_of_a_trigger() {
+        let keys = schemars::schema_for!(TriggerConfig);
+        for kind in TriggerKind::ALL {
+            let definition = TriggerTool::of(kind).definition();
+            let properties = &definition.parameters.as_ref().expect("schema")["properties"];
+            for (name, argument) in
+                properties.as_object().expect("properties").iter().filter(|(name, _)| *name != "deliver")
+            {
+                let key = &keys.as_value()["properties"][name];
+                assert!(key.is_object(), "{kind:?}: {name}");
+                for bound in ["minimum", "maximum"] {
+                    assert_eq!(
+                        argument[bound],
+                        if argument["type"] == "integer" { key[bound].clone() } else { Value::Null }
+                    );
+                }
+            }
+            let mut example = definition.examples[0].as_object().expect("example").clone();
+            example.insert("type".into(), kind.as_str().into());
+            TriggerConfig::parse(&example).expect("example").when(0, "UTC").expect("fires");
+        }
+    }
+}
