@@ -3,10 +3,7 @@
 #[cfg(feature = "servers")]
 pub mod conformance;
 mod data;
-mod fake_clock;
-mod fake_model;
-mod fake_people;
-mod fake_provider;
+mod fakes;
 mod locate;
 #[cfg(feature = "servers")]
 pub mod misbehaving;
@@ -21,8 +18,8 @@ pub mod stream_order;
 mod wire;
 
 pub use data::test_data;
-pub use fake_clock::FakeClock;
-pub use fake_model::{FakeAnswer, FakeModel, FakeRequest};
-pub use fake_people::{FakeApprover, FakeRedactor};
-pub use fake_provider::{FakeItems, FakeList, FakeOutput, FakeProvider, definition, listing, own};
+pub use fakes::{
+    FakeAnswer, FakeApprover, FakeClock, FakeItems, FakeList, FakeModel, FakeOutput, FakeProvider, FakeRedactor,
+    FakeRequest, definition, listing, own,
+};
 pub use locate::bin;
