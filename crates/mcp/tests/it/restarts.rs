@@ -223,7 +223,7 @@ async fn calls_finish_after_stdin_closed() {
     let fixture = Fixture::new(command("sh", &["-c", &server]), |_| {});
     fixture.provider.warm_up().await.expect("connected");
     let noted = || std::fs::read_to_string(log.path()).expect("log");
-    let (late, ()) = tokio::join!(fixture.call("x", json!({})), async {
+    let (slow, ()) = tokio::join!(fixture.call("x", json!({})), async {
         eventually("its input is closed", || noted().contains("closed")).await;
         let error = fixture.call("x", json!({})).await.expect_err("nobody reads it");
         assert!(error.is_retryable() && error.message().contains("closed its standard input"), "{error}");
@@ -231,7 +231,7 @@ async fn calls_finish_after_stdin_closed() {
         let soon = soon.expect("it waits for nobody").expect("another process");
         assert_eq!(soon.content[0].as_text(), Some("soon"));
     });
-    assert_eq!(late.expect("it is not cut off").content[0].as_text(), Some("late"));
+    assert_eq!(slow.expect("it is not cut off").content[0].as_text(), Some("late"));
     assert_eq!(noted().lines().filter(|line| *line == "start").count(), 2);
 }
 

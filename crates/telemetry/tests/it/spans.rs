@@ -381,10 +381,10 @@ fn delayed_start_event_keeps_start_time() {
     let Event::ToolFinished { run_us, .. } = &mut short else { unreachable!("it is one") };
     *run_us = 2000;
     assert_eq!(reported(&[(90_000, short)]), (at(89_998), at(90_000)));
-    let mut late = started(&op, id);
-    let Event::ToolStarted { after_us, .. } = &mut late else { unreachable!("it is one") };
+    let mut delayed = started(&op, id);
+    let Event::ToolStarted { after_us, .. } = &mut delayed else { unreachable!("it is one") };
     *after_us = 5000;
-    assert_eq!(reported(&[(505, late), (600, finished(&op, id, None, 100))]), (at(500), at(600)));
+    assert_eq!(reported(&[(505, delayed), (600, finished(&op, id, None, 100))]), (at(500), at(600)));
 }
 
 #[test]

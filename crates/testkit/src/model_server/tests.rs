@@ -241,7 +241,7 @@ fn anthropic_rules() {
     let user = json!({"role": "user", "content": "go"});
     let call = json!({"role": "assistant", "content": [{"type": "tool_use", "id": "c1", "name": "t", "input": {}}]});
     let answer = json!({"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1"}]});
-    let late = json!({"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "tool_result", "tool_use_id": "c1"}]});
+    let result_last = json!({"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "tool_result", "tool_use_id": "c1"}]});
     let blank = json!({"role": "user", "content": [{"type": "text", "text": " "}]});
     let tools = json!([{"name": "t", "input_schema": {"type": "object", "properties": {}}}]);
     let messages = |messages: &[&Value], expect: Option<&str>| {
@@ -257,7 +257,7 @@ fn anthropic_rules() {
     messages(&[&user, &call, &user], Some("without `tool_result`"));
     messages(&[&user, &call], Some("without `tool_result`"));
     messages(&[&answer], Some("unexpected `tool_use_id`"));
-    messages(&[&user, &call, &late], Some("must come first"));
+    messages(&[&user, &call, &result_last], Some("must come first"));
     messages(&[&user, &call, &answer, &call, &answer], Some("unique"));
     messages(&[&blank], Some("non-whitespace"));
     check(WireApi::Anthropic, &json!({"model": "m", "messages": [user]}), Some("max_tokens"));

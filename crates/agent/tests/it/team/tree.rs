@@ -120,6 +120,6 @@ async fn senders_are_notified_of_unread_messages() {
     })
     .await
     .unwrap();
-    let late = tree.jobs.send(scope, &job, "again".into()).await.unwrap_err();
-    assert!(late.to_string().contains("it is cancelled"), "{late}");
+    let refused = tree.jobs.send(scope, &job, "again".into()).await.unwrap_err();
+    assert!(refused.to_string().contains("it is cancelled"), "{refused}");
 }

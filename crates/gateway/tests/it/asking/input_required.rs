@@ -357,8 +357,8 @@ async fn answers_after_the_end_get_the_result() {
     let second = ask(&http, 2, again(&first, json!({"one": {"action": "decline"}})), 200).await;
     assert_eq!(open(&second), ["other"]);
     tokio::time::sleep(std::time::Duration::from_millis(200)).await;
-    let late = ask(&http, 3, again(&second, json!({"other": {"action": "cancel"}})), 200).await;
-    assert_eq!(text(&late), json!([{"action": "decline"}]));
+    let declined = ask(&http, 3, again(&second, json!({"other": {"action": "cancel"}})), 200).await;
+    assert_eq!(text(&declined), json!([{"action": "decline"}]));
     let later = ask(&http, 4, again(&second, json!({"other": {"action": "cancel"}})), 400).await;
     assert!(later["error"]["message"].as_str().is_some_and(|text| text.contains("has ended")), "{later}");
     assert_eq!(source.taken().len(), 1, "called once");

@@ -421,8 +421,8 @@ async fn a_stateful_tool_continues_step_by_step() {
     fixture.jobs.send(fixture.scope(), &id, json!("end")).await.expect("it waits");
     let end = fixture.wait(&id).await;
     assert_eq!((end.state, text(&end).as_str()), (JobState::Done, "in all: [\"one\"]"));
-    let late = fixture.jobs.send(fixture.scope(), &id, json!("more")).await.expect_err("it is over");
-    assert!(late.to_string().contains("is done"), "{late}");
+    let refused = fixture.jobs.send(fixture.scope(), &id, json!("more")).await.expect_err("it is over");
+    assert!(refused.to_string().contains("is done"), "{refused}");
 }
 
 #[tokio::test]

@@ -256,12 +256,12 @@ async fn a_reformatted_request_is_no_retry() {
         assert_eq!(answer.map(|_| came).map_err(|error| (came, error.kind)), expect, "{attempts}");
     };
     let refuse = || ProviderAction::Refuse(Invalid);
-    let late = || ProviderAction::Fail(RateLimit, None);
+    let limited = || ProviderAction::Fail(RateLimit, None);
     check(1, vec![refuse()], Ok(2)).await;
     check(1, vec![refuse(), refuse()], Ok(3)).await;
-    check(1, vec![refuse(), late()], Err((2, RateLimit))).await;
-    check(2, vec![late(), refuse()], Ok(3)).await;
-    check(2, vec![refuse(), late(), late()], Err((3, RateLimit))).await;
+    check(1, vec![refuse(), limited()], Err((2, RateLimit))).await;
+    check(2, vec![limited(), refuse()], Ok(3)).await;
+    check(2, vec![refuse(), limited(), limited()], Err((3, RateLimit))).await;
     check(1, vec![refuse(); 20], Err((7, Invalid))).await;
     // However many attempts there may be: six other forms are the most.
     check(4, vec![refuse(); 20], Err((7, Invalid))).await;
@@ -332,11 +332,11 @@ async fn waits_are_bounded_and_end_by_a_cancel() {
     let mut held = Box::pin(traffic.complete("p/m", &request, &IgnoreModelEvents, &cancel));
     assert!(futures_util::poll!(held.as_mut()).is_pending());
     let run = RunContext { cancel: Cancel::new(), ..fixture.run.clone() };
-    let (late, full) = tokio::join!(
+    let (timed_out, full) = tokio::join!(
         fixture.executor.ask_model("p/other", &request, None, &run),
         fixture.executor.ask_model("p/m", &request, None, &run),
     );
-    for (error, why) in [(late, "was not free within 3s"), (full, "1 calls wait already")] {
+    for (error, why) in [(timed_out, "was not free within 3s"), (full, "1 calls wait already")] {
         let error = error.expect_err("refused");
         assert_eq!((error.kind, error.should_retry), (ModelErrorKind::RateLimit, Some(false)));
         for part in ["the queue of p ", "held by p/m", why] {

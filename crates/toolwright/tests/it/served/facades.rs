@@ -319,9 +319,9 @@ async fn each_call_takes_one_result() {
     }
     let done = served.post(path, next.clone()).await.json();
     assert_eq!(text_of(&done), "It rains.", "{done}");
-    let mut late = next;
-    late["previous_response_id"] = done["id"].clone();
-    assert_eq!(served.post(path, late).await.status, 400, "it has its result");
+    let mut repeated = next;
+    repeated["previous_response_id"] = done["id"].clone();
+    assert_eq!(served.post(path, repeated).await.status, 400, "it has its result");
     assert_eq!(model.requests().len(), 2);
     served.end().await;
 }

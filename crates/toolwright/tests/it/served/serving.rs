@@ -17,8 +17,8 @@ async fn tools_are_served_over_http_until_shutdown() {
     client.shut_down().await;
     let url = gateway.url();
     gateway.shut_down().await.expect("ends well");
-    let late = builder().mcp_url("remote", url).build().await.expect("builds");
-    late.connect().await.expect_err("nobody listens");
+    let unconnected = builder().mcp_url("remote", url).build().await.expect("builds");
+    unconnected.connect().await.expect_err("nobody listens");
     tw.shut_down().await;
 }
 
