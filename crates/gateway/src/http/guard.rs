@@ -455,8 +455,8 @@ mod tests {
             ("Bearer s3cret", None),
             ("bearer  s3cret", None),
             ("Bearer s3cre", Some("does not know the token")),
-            ("s3cret", Some("not once `Bearer TOKEN`")),
-            ("Basic s3cret", Some("not once `Bearer TOKEN`")),
+            ("s3cret", Some("send one `Authorization` header")),
+            ("Basic s3cret", Some("send one `Authorization` header")),
         ] {
             let headers = headers(&[("authorization", value)]);
             assert_eq!(guard.identity(&headers).is_none(), refused.is_some(), "{value}");
