@@ -5,12 +5,12 @@ use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Value, json};
-use toolwright_core::model::{RawToolCall, ShownTool};
+use toolwright_core::model::{RawToolCall, RequestTool};
 use toolwright_fuzz::{parameters, pieces, same, text};
 use toolwright_textcalls::composed::{Composed, ComposedTool, Transport};
 
 static TRANSPORTS: LazyLock<Vec<Transport>> = LazyLock::new(|| {
-    let tool = |name: &str, parameters: Value| ShownTool { name: name.into(), parameters, ..ShownTool::default() };
+    let tool = |name: &str, parameters: Value| RequestTool { name: name.into(), parameters, ..RequestTool::default() };
     let plain = tool("plain", json!({"type": "object", "properties": {"a": {}, "_tool": {}, "__output": {}}}));
     let wrapped = tool("wrapped", json!({"anyOf": [{"required": ["a"]}, {"required": ["b"]}]}));
     let result = json!({"type": "object", "properties": {"a": {"type": "string"}}});

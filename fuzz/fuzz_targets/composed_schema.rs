@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use toolwright_core::model::{RawToolCall, ShownTool};
+use toolwright_core::model::{RawToolCall, RequestTool};
 use toolwright_core::schema::CompiledSchema;
 use toolwright_fuzz::{same, schema_and_instance};
 use toolwright_textcalls::composed::{Composed, ComposedCall, ComposedTool, Transport};
@@ -15,7 +15,7 @@ fuzz_target!(|data: &[u8]| {
     let is_plain = ["\"$id\"", "\"id\"", "namicRef\"", "rsiveRef\""].iter().all(|keyword| !written.contains(keyword));
     let compiles = is_plain && CompiledSchema::compile(&parameters).is_ok();
     let written = written.len();
-    let tool = ShownTool { name: "a".into(), parameters: parameters.clone(), ..ShownTool::default() };
+    let tool = RequestTool { name: "a".into(), parameters: parameters.clone(), ..RequestTool::default() };
     let tools = [ComposedTool { tool: &tool, latent: None }, ComposedTool { tool: &tool, latent: Some(&parameters) }];
     for (output, tool) in [(None, 0), (Some(&parameters), 1)] {
         let transport = Transport::new(output, &tools[tool..=tool]);

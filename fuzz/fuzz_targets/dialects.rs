@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
-use toolwright_core::model::ShownTool;
+use toolwright_core::model::RequestTool;
 use toolwright_core::schema::CompiledSchema;
 use toolwright_fuzz::{same, schema_and_instance};
 use toolwright_models::dialect::{Dialect, translate};
@@ -29,7 +29,7 @@ fuzz_target!(|data: &[u8]| {
     let is_call = arguments.is_object() && compiled.as_ref().is_ok_and(|compiled| compiled.is_valid(&arguments));
     let shown = |name: &str, strict| {
         let (name, parameters) = (name.to_owned(), parameters.clone());
-        ShownTool { name, parameters, strict, ..ShownTool::default() }
+        RequestTool { name, parameters, strict, ..RequestTool::default() }
     };
     let tools = [shown("open", None), shown("forbidden", Some(false)), shown("asked", Some(true))];
     for dialect in Dialect::ALL {

@@ -6,20 +6,20 @@ use std::sync::{Arc, LazyLock};
 
 use libfuzzer_sys::fuzz_target;
 use serde_json::json;
-use toolwright_core::model::ShownTool;
+use toolwright_core::model::RequestTool;
 use toolwright_fuzz::{parameters, text};
 use toolwright_textcalls::{Choice, Decoded, Options, Reasoning, TextDecoder, by_name, for_model};
 
-static TOOLS: LazyLock<Arc<[ShownTool]>> = LazyLock::new(|| {
+static TOOLS: LazyLock<Arc<[RequestTool]>> = LazyLock::new(|| {
     let parameters = json!({"type": "object", "properties": {
         "arg1": {"type": "integer"}, "location": {"type": "string"}, "code": {"type": "string"},
         "list": {"type": "array", "items": {"type": "number"}}, "any": {}, "nested": {"type": ["object", "null"]},
     }});
-    let named = |name: &str| ShownTool {
+    let named = |name: &str| RequestTool {
         name: name.into(),
         parameters: parameters.clone(),
         body_argument: Some("code".into()),
-        ..ShownTool::default()
+        ..RequestTool::default()
     };
     ["special_function", "python", "get_weather", "a"].map(named).into()
 });

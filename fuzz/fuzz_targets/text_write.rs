@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Map, Value, json};
-use toolwright_core::model::{RawToolCall, ShownTool};
+use toolwright_core::model::{RawToolCall, RequestTool};
 use toolwright_fuzz::{parameters, same, text};
 use toolwright_textcalls::{Choice, Options, Values, decode, formats};
 
@@ -25,7 +25,7 @@ fuzz_target!(|data: &[u8]| {
     }
     let parameters = json!({"type": "object", "properties": properties});
     let body_argument = (body % 2 == 1 && arguments.get("k0").is_some_and(Value::is_string)).then(|| "k0".to_owned());
-    let tools = [ShownTool { name: "t_a".into(), parameters, body_argument, ..ShownTool::default() }];
+    let tools = [RequestTool { name: "t_a".into(), parameters, body_argument, ..RequestTool::default() }];
     let arguments = Value::Object(arguments);
     let call = RawToolCall { id: "abcdefgh9".into(), name: "t_a".into(), arguments: arguments.to_string() };
     let calls = [call.clone(), call];

@@ -99,7 +99,7 @@ pub async fn plan_calls(
 #[must_use]
 pub fn offer(request: ModelRequest, tools: &Snapshot, principal: &Principal) -> ModelRequest {
     ModelRequest {
-        tools: tool_view::usable_tools(tools, principal).map(|entry| tool_view::shown_tool(entry)).collect(),
+        tools: tool_view::usable_tools(tools, principal).map(|entry| tool_view::request_tool(entry)).collect(),
         ..request
     }
 }

@@ -9,7 +9,7 @@ use toolwright_core::arguments::read_object;
 use toolwright_core::catalogue::{Entry, Snapshot};
 use toolwright_core::content::ContentBlock;
 use toolwright_core::model::call_meta::{INSTANCE, OUTPUT_PATH, TOOL};
-use toolwright_core::model::{CallResult, Message, ModelRequest, ModelResponse, ShownTool, StopReason, ToolChoice};
+use toolwright_core::model::{CallResult, Message, ModelRequest, ModelResponse, RequestTool, StopReason, ToolChoice};
 use toolwright_core::output::head_and_tail;
 use toolwright_core::plan::{IssueKind, PlanDocument, PlanIssue, issue};
 use toolwright_core::session::Principal;
@@ -44,21 +44,21 @@ pub fn plan_request(
     input: &RunInput,
 ) -> ModelRequest {
     let usable = tool_view::usable_tools(tools, principal);
-    let shown = usable.filter(|entry| which.is_empty() || entry.is_named_by(which));
-    let shown = shown.map(|entry| planned_tool(entry, input));
+    let planned_entries = usable.filter(|entry| which.is_empty() || entry.is_named_by(which));
+    let planned_tools = planned_entries.map(|entry| planned_tool(entry, input));
     let many = if input.instances.is_empty() { "" } else { REPEATED };
     let input = input.in_words().map(|words| format!("\n\n{words}{many}")).unwrap_or_default();
     ModelRequest {
         system: format!("{PLANNER}{input}"),
         messages: vec![Message::user(request)],
-        tools: shown.collect::<Arc<[_]>>(),
+        tools: planned_tools.collect::<Arc<[_]>>(),
         tool_choice: ToolChoice::Required,
         ..ModelRequest::default()
     }
 }
 
-fn planned_tool(entry: &Entry, input: &RunInput) -> ShownTool {
-    let mut tool = ShownTool { strict: Some(false), ..tool_view::shown_tool(entry) };
+fn planned_tool(entry: &Entry, input: &RunInput) -> RequestTool {
+    let mut tool = RequestTool { strict: Some(false), ..tool_view::request_tool(entry) };
     show_for_plan(&mut tool, entry.definition().output_schema.as_ref());
     if !input.instances.is_empty() && !entry.targets_run() {
         show_field(&mut tool, INSTANCE, instance_field(input));
@@ -67,7 +67,7 @@ fn planned_tool(entry: &Entry, input: &RunInput) -> ShownTool {
 }
 
 /// Adds to a tool's definition the path of its result as a parameter, and what it returns.
-fn show_for_plan(tool: &mut ShownTool, output: Option<&Value>) {
+fn show_for_plan(tool: &mut RequestTool, output: Option<&Value>) {
     show_field(tool, OUTPUT_PATH, json!({"type": "string", "description": "Names the result for other calls."}));
     if let Some(output) = output {
         let _ = write!(tool.description, "\nReturns: {}", head_and_tail(&output.to_string(), MAX_OUTPUT_SCHEMA));
@@ -110,8 +110,8 @@ pub fn read_plan(response: &ModelResponse) -> Result<PlanDocument, Vec<PlanIssue
 
 /// Returns the request with the answer and its faults added: the model's only chance to correct the plan.
 #[must_use]
-pub fn correction_request(asked: &ModelRequest, answer: ModelResponse, faults: &[PlanIssue]) -> ModelRequest {
-    let mut messages = asked.messages.clone();
+pub fn correction_request(request: &ModelRequest, answer: ModelResponse, faults: &[PlanIssue]) -> ModelRequest {
+    let mut messages = request.messages.clone();
     let listed: Vec<String> = faults.iter().take(MAX_FAULTS).map(ToString::to_string).collect();
     let notice = format!(
         "[toolwright notice] The plan is not valid, and no call ran. The number in a path is the call, counted from 0:\n{}\nAnswer with all calls of the corrected plan.",
@@ -138,7 +138,7 @@ pub fn correction_request(asked: &ModelRequest, answer: ModelResponse, faults: &
         messages.push(Message::Assistant { text, calls, opaque });
     }
     messages.push(if results.is_empty() { Message::user(notice) } else { Message::Tool { results } });
-    ModelRequest { messages, ..asked.clone() }
+    ModelRequest { messages, ..request.clone() }
 }
 
 /// Returns the request for the rest of a plan: its calls with their results.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use serde_json::{Value, json};
-use toolwright_core::model::{Message, ModelRequest, ShownTool};
+use toolwright_core::model::{Message, ModelRequest, RequestTool};
 use toolwright_models::dialect::{Dialect, translate};
 use toolwright_models::{Api, EncodedTools, EncodedToolsCache, encode_with};
 use toolwright_testkit::test_data;
@@ -44,15 +44,15 @@ fn schemas() -> Vec<Value> {
 
 fn encode(criterion: &mut Criterion) {
     let schemas = schemas();
-    let tools: Arc<[ShownTool]> = schemas
+    let tools: Arc<[RequestTool]> = schemas
         .iter()
         .cycle()
         .take(TOOLS)
         .enumerate()
-        .map(|(at, schema)| ShownTool {
+        .map(|(at, schema)| RequestTool {
             name: format!("tool_{at}"),
             parameters: schema.clone(),
-            ..ShownTool::default()
+            ..RequestTool::default()
         })
         .collect();
     let request = ModelRequest {
@@ -88,7 +88,7 @@ fn encode(criterion: &mut Criterion) {
     });
     group.bench_function("peer_round_trip", |bencher| {
         bencher.iter(|| {
-            let copy = |tool: &ShownTool| serde_json::from_str::<Value>(&tool.parameters.to_string()).ok();
+            let copy = |tool: &RequestTool| serde_json::from_str::<Value>(&tool.parameters.to_string()).ok();
             tools.iter().map(copy).collect::<Vec<Option<Value>>>()
         });
     });

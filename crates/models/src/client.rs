@@ -9,7 +9,7 @@ use toolwright_core::Redactor;
 use toolwright_core::cancel::Cancel;
 use toolwright_core::model::{
     FetchedFile, ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvents, ModelRequest, ModelResponse,
-    RequestSettings, ShownTool, is_replay,
+    RequestSettings, RequestTool, is_replay,
 };
 
 use crate::http::HttpModelClient;
@@ -118,7 +118,7 @@ impl ModelClient for Models {
         }
     }
 
-    fn lacks_native(&self, model: &str, tool: &ShownTool, beside_others: bool) -> Option<String> {
+    fn lacks_native(&self, model: &str, tool: &RequestTool, beside_others: bool) -> Option<String> {
         match self.own(model) {
             _ if is_replay(model) => self.replays.lacks_native(model, tool),
             Some(own) => own.lacks_native(model, tool, beside_others),

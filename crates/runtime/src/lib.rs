@@ -58,7 +58,7 @@ impl Clock for SystemClock {
         Instant::now()
     }
 
-    fn wall(&self) -> SystemTime {
+    fn system_time(&self) -> SystemTime {
         SystemTime::now()
     }
 }
@@ -69,26 +69,26 @@ const MAX: usize = 10_000;
 /// Records of what sessions have read, oldest first.
 #[derive(Debug)]
 struct ReadHistory<K, V> {
-    known: HashMap<(SessionId, K), V>,
+    values: HashMap<(SessionId, K), V>,
     order: VecDeque<(SessionId, K)>,
 }
 
 impl<K, V> Default for ReadHistory<K, V> {
     fn default() -> Self {
-        Self { known: HashMap::new(), order: VecDeque::new() }
+        Self { values: HashMap::new(), order: VecDeque::new() }
     }
 }
 
 impl<K: Clone + Eq + Hash, V> ReadHistory<K, V> {
     fn insert(&mut self, session: &SessionId, what: K, value: V) {
         let key = (session.clone(), what);
-        if self.known.insert(key.clone(), value).is_none() {
+        if self.values.insert(key.clone(), value).is_none() {
             self.order.push_back(key);
         }
         if self.order.len() > MAX
             && let Some(oldest) = self.order.pop_front()
         {
-            self.known.remove(&oldest);
+            self.values.remove(&oldest);
         }
     }
 }
@@ -102,12 +102,12 @@ fn lock<T>(read: &Mutex<T>) -> MutexGuard<'_, T> {
 pub struct SessionFiles(Mutex<ReadHistory<PathBuf, SeenFile>>);
 
 impl FileState for SessionFiles {
-    fn record_seen(&self, session: &SessionId, path: &Path, seen: SeenFile) {
-        lock(&self.0).insert(session, path.to_owned(), seen);
+    fn record_seen(&self, session: &SessionId, path: &Path, version: SeenFile) {
+        lock(&self.0).insert(session, path.to_owned(), version);
     }
 
     fn seen(&self, session: &SessionId, path: &Path) -> Result<Option<SeenFile>, Unsupported> {
-        Ok(lock(&self.0).known.get(&(session.clone(), path.to_owned())).copied())
+        Ok(lock(&self.0).values.get(&(session.clone(), path.to_owned())).copied())
     }
 }
 
@@ -121,7 +121,7 @@ impl Manuals for SessionManuals {
     }
 
     fn was_read(&self, session: &SessionId, definition: ContentHash) -> bool {
-        lock(&self.0).known.contains_key(&(session.clone(), definition))
+        lock(&self.0).values.contains_key(&(session.clone(), definition))
     }
 }
 

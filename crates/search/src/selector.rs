@@ -19,7 +19,7 @@ use toolwright_core::embedding::EmbeddingError;
 use toolwright_core::{ContentHash, Entry, Snapshot, duration};
 
 use super::ToolVectors;
-use super::pick::scorer::KeptScores;
+use super::pick::scorer::ScoreCache;
 
 const NO_EMBEDDINGS: &str = "no embeddings are set: see selection.embeddings";
 /// Factor for the meaning of an earlier turn, per turn; as for its words.
@@ -49,7 +49,7 @@ impl VectorSource for Arc<ToolVectors> {
 pub struct Selector {
     vectors: Option<Arc<dyn VectorSource>>,
     judge: Option<Arc<dyn Scorer>>,
-    kept: KeptScores,
+    scores: ScoreCache,
     /// Indexes of recently used snapshots, latest last.
     indexes: std::sync::Mutex<VecDeque<(Weak<Snapshot>, Arc<SnapshotIndex>)>>,
     /// Held by the single background build of vectors.
@@ -354,7 +354,7 @@ impl Selector {
         let is_kept = !scorer.deterministic();
         let mut scores: HashMap<usize, Score> = HashMap::new();
         if is_kept {
-            scores.extend(positions.iter().filter_map(|&position| Some((position, self.kept.get(&key(position))?))));
+            scores.extend(positions.iter().filter_map(|&position| Some((position, self.scores.get(&key(position))?))));
         }
         let missing: Vec<usize> = positions.iter().copied().filter(|position| !scores.contains_key(position)).collect();
         if !missing.is_empty() {
@@ -369,7 +369,7 @@ impl Selector {
             }
             for (&position, score) in missing.iter().zip(&given) {
                 if is_kept {
-                    self.kept.keep(key(position), score.clone());
+                    self.scores.keep(key(position), score.clone());
                 }
             }
             scores.extend(missing.into_iter().zip(given));

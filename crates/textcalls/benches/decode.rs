@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use serde_json::json;
-use toolwright_core::model::{RawToolCall, ShownTool};
+use toolwright_core::model::{RawToolCall, RequestTool};
 use toolwright_textcalls::{Choice, Format, Options, TextDecoder, by_name};
 
 const TOTAL: usize = 16_000_000;
@@ -16,7 +16,7 @@ const CHUNK: usize = 16 << 10;
 /// An answer in `format`: prose and a call every so often.
 fn written(format: &Format) -> String {
     let schema = json!({"type": "object", "properties": {"path": {"type": "string"}, "lines": {"type": "integer"}}});
-    let tools = [ShownTool { name: "fs__read".into(), parameters: schema, ..ShownTool::default() }];
+    let tools = [RequestTool { name: "fs__read".into(), parameters: schema, ..RequestTool::default() }];
     let call = RawToolCall {
         id: "call_0".into(),
         name: "fs__read".into(),

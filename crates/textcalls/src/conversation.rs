@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use toolwright_core::content::ContentBlock;
 use toolwright_core::model::{
     CallResult, Message, ModelError, ModelEvent, ModelEvents, ModelRequest, ModelResponse, RawToolCall,
-    RequestProgress, ShownTool, StopReason, ToolChoice, ToolVisibility,
+    RequestProgress, RequestTool, StopReason, ToolChoice, ToolVisibility,
 };
 
 use crate::syntax::{PastCall, json, markup, named, python, tag_per_argument};
@@ -181,7 +181,7 @@ impl Format {
     /// Returns the part of the system prompt that lists `tools` and shows how to call them, in the form that this model
     /// family was trained on. Empty without tools; deferred ones are left out.
     #[must_use]
-    pub fn prompt(&self, tools: &[ShownTool]) -> String {
+    pub fn prompt(&self, tools: &[RequestTool]) -> String {
         if not_deferred(tools).next().is_none() {
             return String::new();
         }
@@ -227,13 +227,13 @@ impl Format {
     /// A past call in the assistant's turn. `tools` say which argument is the body, in formats that have one. Arguments that are
     /// not a JSON object become an empty one.
     #[must_use]
-    pub fn write_call(&self, call: &RawToolCall, tools: &[ShownTool]) -> String {
+    pub fn write_call(&self, call: &RawToolCall, tools: &[RequestTool]) -> String {
         self.write_calls(std::slice::from_ref(call), tools)
     }
 
     /// The past calls of one turn.
     #[must_use]
-    pub fn write_calls(&self, calls: &[RawToolCall], tools: &[ShownTool]) -> String {
+    pub fn write_calls(&self, calls: &[RawToolCall], tools: &[RequestTool]) -> String {
         let past: Vec<PastCall<'_>> = calls.iter().enumerate().map(PastCall::of).collect();
         let template = self.channels.map_or("{call}", |channels| channels.call);
         let Some(call) = self.calls.first() else {
@@ -302,6 +302,6 @@ fn fill(template: &str, name: &str, id: &str, content: &str) -> String {
 }
 
 /// Returns the tools that are not deferred: text cannot load the others.
-fn not_deferred(tools: &[ShownTool]) -> impl Iterator<Item = &ShownTool> {
+fn not_deferred(tools: &[RequestTool]) -> impl Iterator<Item = &RequestTool> {
     tools.iter().filter(|tool| tool.exposed != ToolVisibility::Deferred)
 }

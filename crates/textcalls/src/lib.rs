@@ -16,7 +16,7 @@ mod table;
 
 use std::sync::Arc;
 
-use toolwright_core::model::{ModelEvent, RawToolCall, ShownTool};
+use toolwright_core::model::{ModelEvent, RawToolCall, RequestTool};
 
 pub use conversation::{TextListener, TextTools};
 pub use decoder::TextDecoder;
@@ -81,7 +81,7 @@ pub struct Options {
     pub reasoning: Reasoning,
     /// The tools of the request. They give types to values written as plain text; calls of other tools are returned
     /// as written.
-    pub tools: Arc<[ShownTool]>,
+    pub tools: Arc<[RequestTool]>,
 }
 
 /// A decoded response.

@@ -141,17 +141,17 @@ impl Driver {
         let is_shown = |entry: &&Arc<Entry>| all || entry.is_named_by(&config.pinned) || is_always_shown(entry);
         let own = view.own(&config.agent_tools);
         let natives = self.natives(config, &view, options, !view.usable.is_empty()).declared;
-        let shown: Vec<_> = view.usable.iter().filter(is_shown).chain(own).chain(&natives).cloned().collect();
+        let declared: Vec<_> = view.usable.iter().filter(is_shown).chain(own).chain(&natives).cloned().collect();
         let (root, usable, window) = (&*options.session.root, &*view.usable, config.window);
-        assemble(&PromptInput { base, root, shown: &shown, usable, window, hints })
+        assemble(&PromptInput { base, root, declared: &declared, usable, window, hints })
     }
 
     /// The first request of a run with this specification, as far as it does not depend on the task.
     pub async fn preview(&self, config: &RunConfig, options: &RunOptions) -> PromptPreview {
         let mut state = RunState::new(config.clone(), Vec::new());
         let view = self.view(config, options);
-        let shown = self.request_tools(&mut state, &view, options, None).await;
-        let RequestTools { tools, left_out, .. } = shown;
+        let request_tools = self.request_tools(&mut state, &view, options, None).await;
+        let RequestTools { tools, left_out, .. } = request_tools;
         PromptPreview { prompt: state.prompt(), exposure: state.exposure().cloned(), tools, left_out }
     }
 
@@ -254,8 +254,8 @@ impl Driver {
         let services = self.executor.services();
         let own = &state.config().input;
         // An agent that was given nothing itself works on what its caller was given.
-        let given = options.parent.as_ref().filter(|_| own.is_empty()).and_then(|parent| parent.variables.as_ref());
-        let input = given.map_or_else(|| own.clone(), |variables| variables.given());
+        let inherited = options.parent.as_ref().filter(|_| own.is_empty()).and_then(|parent| parent.variables.as_ref());
+        let input = inherited.map_or_else(|| own.clone(), |variables| variables.given());
         Ok(RunVariables::open(&*services.log, &*services.outputs, &options.session.id, input).await?)
     }
 
@@ -304,7 +304,7 @@ impl Driver {
                 Some(cause) => state.cancel(cause),
                 None => {}
             }
-            let mut shown = RequestTools::default();
+            let mut request_tools = RequestTools::default();
             if state.waits_for_model() {
                 let unread = match unread {
                     Some(unread) => unread,
@@ -320,14 +320,14 @@ impl Driver {
                     state.show_todo(&self.todo(options).await?);
                 }
                 let view = self.view(state.config(), options);
-                shown = self.request_tools(state, &view, options, Some(&meter)).await;
-                for (tool, why) in shown.left_out.iter().filter(|_| state.turns() == 0) {
+                request_tools = self.request_tools(state, &view, options, Some(&meter)).await;
+                for (tool, why) in request_tools.left_out.iter().filter(|_| state.turns() == 0) {
                     self.warn("native_tool_left_out", format!("{tool} is not declared: {why}"));
                 }
                 snapshot = Arc::clone(self.snapshot(state, &view));
-                if self.make_room(state, &shown, &snapshot, options).await {
+                if self.make_room(state, &request_tools, &snapshot, options).await {
                     // Stored outputs can be read from now on, and a last turn has few tools.
-                    shown = self.request_tools(state, &view, options, Some(&meter)).await;
+                    request_tools = self.request_tools(state, &view, options, Some(&meter)).await;
                 }
             }
             let saving = self.saving(state, options)?;
@@ -351,7 +351,7 @@ impl Driver {
                 Step::CallModel(mut request) => {
                     self.report_progress(state, options, || "asks the model".to_owned());
                     let cancel = options.cancel.child();
-                    let RequestTools { tools, exposure_record, note, .. } = shown;
+                    let RequestTools { tools, exposure_record, note, .. } = request_tools;
                     let tools = with_instances(tools, &state.config().input, &snapshot);
                     request.tools = match &state.config().client {
                         client if client.tools.is_empty() => tools,

@@ -13,7 +13,7 @@ use toolwright_core::cancel::Cancel;
 use toolwright_core::client::CallClient;
 use toolwright_core::context::PartialSink;
 use toolwright_core::exposure::ChosenExposure;
-use toolwright_core::model::{ModelError, ModelResponse, ShownTool};
+use toolwright_core::model::{ModelError, ModelResponse, RequestTool};
 use toolwright_core::operation::{Lineage, Op, OpId};
 use toolwright_core::outcome::Outcome;
 use toolwright_core::policy::Policy;
@@ -66,7 +66,7 @@ pub struct PromptPreview {
     /// How the tools are shown, and why.
     pub exposure: Option<ChosenExposure>,
     /// The tools that the request declares.
-    pub tools: Arc<[ShownTool]>,
+    pub tools: Arc<[RequestTool]>,
     /// Tools that the model's provider would run and that are not declared, each with the reason.
     pub left_out: Vec<(String, String)>,
 }

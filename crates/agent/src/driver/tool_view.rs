@@ -17,7 +17,7 @@ use toolwright_core::exposure::{
 };
 use toolwright_core::indirect_call::wrapped_call;
 use toolwright_core::model::call_meta::INSTANCE;
-use toolwright_core::model::{RawToolCall, ShownTool, ToolVisibility};
+use toolwright_core::model::{RawToolCall, RequestTool, ToolVisibility};
 use toolwright_core::name_table::Resolution;
 use toolwright_core::output::is_output_tool;
 use toolwright_core::policy::{Effect, PolicyQuery};
@@ -67,7 +67,7 @@ pub(super) struct ToolView {
 /// The tools of a request.
 #[derive(Clone, Default)]
 pub(super) struct RequestTools {
-    pub(super) tools: Arc<[ShownTool]>,
+    pub(super) tools: Arc<[RequestTool]>,
     pub(super) exposure_record: ExposureRecord,
     /// The reason why tools were picked, if any were.
     pub(super) note: Option<String>,
@@ -79,16 +79,16 @@ struct CachedRequestTools {
     exposure: Exposure,
     order: Vec<String>,
     natives: Vec<Arc<Entry>>,
-    shown: RequestTools,
+    request_tools: RequestTools,
 }
 
 /// Returns the tools of a request over many inputs. Built-in tools that do not work on the run itself get a parameter
 /// for the input that a call is for.
-pub(super) fn with_instances(tools: Arc<[ShownTool]>, input: &RunInput, snapshot: &Snapshot) -> Arc<[ShownTool]> {
+pub(super) fn with_instances(tools: Arc<[RequestTool]>, input: &RunInput, snapshot: &Snapshot) -> Arc<[RequestTool]> {
     if input.instances.is_empty() {
         return tools;
     }
-    let takes_one = |tool: &ShownTool| match snapshot.resolve(&tool.name) {
+    let takes_one = |tool: &RequestTool| match snapshot.resolve(&tool.name) {
         Resolution::Found(place, _) => snapshot
             .list()
             .get(place)
@@ -166,9 +166,9 @@ impl ToolView {
     }
 
     /// Returns the agent's own tools that a run is shown.
-    pub(super) fn own(&self, shown: &AgentTools) -> impl Iterator<Item = &Arc<Entry>> {
+    pub(super) fn own(&self, agent_tools: &AgentTools) -> impl Iterator<Item = &Arc<Entry>> {
         let ids = self.own.tools().iter().map(|tool| tool.definition().id.as_str());
-        ids.filter(move |id| shown.shows(id)).filter_map(|id| self.all().get(id))
+        ids.filter(move |id| agent_tools.shows(id)).filter_map(|id| self.all().get(id))
     }
 
     /// Returns the cost of showing all usable tools.
@@ -191,21 +191,26 @@ impl ToolView {
         snapshot: &Snapshot,
     ) -> RequestTools {
         let mut cached = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
-        let same_natives = |known: &[Arc<Entry>]| {
-            known.len() == natives.len() && known.iter().zip(&natives).all(|(a, b)| Arc::ptr_eq(a, b))
+        let same_natives = |cached_natives: &[Arc<Entry>]| {
+            cached_natives.len() == natives.len() && cached_natives.iter().zip(&natives).all(|(a, b)| Arc::ptr_eq(a, b))
         };
-        let is_same = |known: &&CachedRequestTools| {
-            known.exposure == exposure && known.order == order && same_natives(&known.natives)
+        let is_same = |candidate: &&CachedRequestTools| {
+            candidate.exposure == exposure && candidate.order == order && same_natives(&candidate.natives)
         };
-        if let Some(known) = cached.iter().find(is_same) {
-            return known.shown.clone();
+        if let Some(hit) = cached.iter().find(is_same) {
+            return hit.request_tools.clone();
         }
-        let shown = self.make_request_tools(exposure, order, &natives, snapshot);
+        let request_tools = self.make_request_tools(exposure, order, &natives, snapshot);
         if cached.len() == MAX_REQUEST_TOOLS {
             cached.remove(0);
         }
-        cached.push(CachedRequestTools { exposure, order: order.to_vec(), natives, shown: shown.clone() });
-        shown
+        cached.push(CachedRequestTools {
+            exposure,
+            order: order.to_vec(),
+            natives,
+            request_tools: request_tools.clone(),
+        });
+        request_tools
     }
 
     /// Builds the request tools: those of the model's provider, those in `order`, and then, if the API loads tools
@@ -220,14 +225,14 @@ impl ToolView {
         let is_deferring = exposure == Exposure::Deferred;
         let ordered = order.iter().filter_map(|name| entry(snapshot, name)).map(|entry| {
             let is_search = is_deferring && entry.id().as_str() == SEARCH_ID;
-            ShownTool {
+            RequestTool {
                 exposed: if is_search { ToolVisibility::Search } else { ToolVisibility::Shown },
-                ..shown_tool(entry)
+                ..request_tool(entry)
             }
         });
-        let mut tools: Vec<ShownTool> = natives.iter().map(|entry| shown_tool(entry)).chain(ordered).collect();
+        let mut tools: Vec<RequestTool> = natives.iter().map(|entry| request_tool(entry)).chain(ordered).collect();
         let tokens = tools.iter().map(shown_tokens).sum();
-        let shown = tools.len();
+        let listed_count = tools.len();
         let first: HashSet<&str> = order.iter().map(String::as_str).collect();
         let others = || self.usable.iter().filter(|entry| !first.contains(&*entry.wire_name));
         let (mut deferred, mut excluded) = (0, others().count());
@@ -235,9 +240,12 @@ impl ToolView {
             let findable = others;
             deferred = findable().count();
             excluded -= deferred;
-            tools.extend(findable().map(|entry| ShownTool { exposed: ToolVisibility::Deferred, ..shown_tool(entry) }));
+            tools.extend(
+                findable().map(|entry| RequestTool { exposed: ToolVisibility::Deferred, ..request_tool(entry) }),
+            );
         }
-        let exposure_record = ExposureRecord { exposure: Some(exposure), shown, deferred, excluded, tokens };
+        let exposure_record =
+            ExposureRecord { exposure: Some(exposure), shown: listed_count, deferred, excluded, tokens };
         RequestTools { tools: tools.into(), exposure_record, note: None, left_out: Vec::new() }
     }
 }
@@ -282,24 +290,27 @@ impl Driver {
             other => (other, None),
         };
         let snapshot = view.snapshot(Some(exposure), &self.finder);
-        let wanted = match last_report(state, snapshot) {
+        let picked_entries = match last_report(state, snapshot) {
             // Tools that the API has loaded must stay in the request.
             Some(report) if exposure != Exposure::Deferred => vec![report],
             _ => {
                 let has_outputs = self.executor.services().outputs.has_outputs(&session.id);
-                wanted(exposure, has_outputs, state, view, snapshot)
+                tools_to_pick(exposure, has_outputs, state, view, snapshot)
             }
         };
-        let wanted: Vec<&str> = wanted.iter().map(|entry| entry.wire_name.as_str()).collect();
-        let natives = self.natives(state.config(), view, options, !wanted.is_empty());
-        let mut shown = view.request_tools(exposure, state.order_tools(&wanted), natives.declared, snapshot);
+        let picked_names: Vec<&str> = picked_entries.iter().map(|entry| entry.wire_name.as_str()).collect();
+        let natives = self.natives(state.config(), view, options, !picked_names.is_empty());
+        let mut request_tools =
+            view.request_tools(exposure, state.order_tools(&picked_names), natives.declared, snapshot);
         // The model also reads the definitions that results have loaded.
         let loaded: HashSet<&str> = state.loaded_by_results().collect();
-        let loaded =
-            shown.tools.iter().filter(|tool| tool.exposed == ToolVisibility::Deferred && loaded.contains(&*tool.name));
-        shown.exposure_record.tokens += loaded.map(shown_tokens).sum::<usize>();
-        (shown.note, shown.left_out) = (note, natives.left_out);
-        shown
+        let loaded = request_tools
+            .tools
+            .iter()
+            .filter(|tool| tool.exposed == ToolVisibility::Deferred && loaded.contains(&*tool.name));
+        request_tools.exposure_record.tokens += loaded.map(shown_tokens).sum::<usize>();
+        (request_tools.note, request_tools.left_out) = (note, natives.left_out);
+        request_tools
     }
 
     /// Returns the tools of the model's provider. Nobody can be asked about their uses, so the policy decides before
@@ -326,7 +337,7 @@ impl Driver {
                 tainted: &[],
             });
             let refused = match decision.effect {
-                Effect::Allow => self.model.lacks_native(&config.model, &shown_tool(entry), beside_others),
+                Effect::Allow => self.model.lacks_native(&config.model, &request_tool(entry), beside_others),
                 Effect::Deny => Some(format!("the policy denies it: {}", decision.reason)),
                 Effect::Ask => Some(format!(
                     "the policy asks about it ({}), and its provider asks nobody: allow it under `policy.rules`",
@@ -375,8 +386,8 @@ impl Driver {
             meter.count(state);
         }
         let failed = found.failed.iter().map(|(scorer, why)| format!("without {scorer}, which failed: {why}"));
-        let said: Vec<String> = failed.chain(found.reasons).collect();
-        let note = (!said.is_empty()).then(|| format!("picked {}", said.join("; ")));
+        let reasons: Vec<String> = failed.chain(found.reasons).collect();
+        let note = (!reasons.is_empty()).then(|| format!("picked {}", reasons.join("; ")));
         let names = fit_into_tokens(&found.entries, view.pick_budget() * limit / pick_size.max(1));
         let nothing = is_first && names.is_empty() && state.loaded(|_| true).is_empty();
         if nothing && !view.usable.iter().any(|entry| entry.is_named_by(&state.config().pinned)) {
@@ -413,7 +424,7 @@ fn last_report<'a>(state: &RunState, snapshot: &'a Snapshot) -> Option<&'a Arc<E
 
 /// Returns the tools whose definitions the request shows, each once: search tools, the agent's own, pinned ones, those
 /// loaded during the run, and those for stored outputs if there are any.
-fn wanted<'a>(
+fn tools_to_pick<'a>(
     exposure: Exposure,
     has_outputs: bool,
     state: &mut RunState,
@@ -533,9 +544,9 @@ pub(crate) fn usable_tools<'a>(
 }
 
 /// Returns a tool as a request shows it. A tool without a schema takes an open object, for which no API can be strict.
-pub(crate) fn shown_tool(entry: &Entry) -> ShownTool {
+pub(crate) fn request_tool(entry: &Entry) -> RequestTool {
     let definition = entry.definition();
-    ShownTool {
+    RequestTool {
         name: entry.wire_name.clone(),
         description: definition.description.clone(),
         parameters: entry.shown_schema(),
@@ -543,7 +554,7 @@ pub(crate) fn shown_tool(entry: &Entry) -> ShownTool {
         body_argument: definition.body_argument.clone(),
         namespace: definition.id.namespace().to_owned(),
         native: definition.provider_native.as_ref().and_then(|native| native.as_object()).cloned(),
-        ..ShownTool::default()
+        ..RequestTool::default()
     }
 }
 

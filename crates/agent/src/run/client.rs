@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::content::joined_text;
 use toolwright_core::error::{ErrorKind, ToolError};
-use toolwright_core::model::{CallResult, Message, OutputFormat, RawToolCall, ShownTool, ToolChoice};
+use toolwright_core::model::{CallResult, Message, OutputFormat, RawToolCall, RequestTool, ToolChoice};
 use toolwright_core::outcome::Outcome;
 use toolwright_core::session::CallId;
 
@@ -17,7 +17,7 @@ use super::{Phase, RunConfig, RunState, TransitionError};
 #[serde(default)]
 pub struct ClientRunOptions {
     /// Tools that the client runs, under the client's names. They hide tools of the catalogue with the same names.
-    pub tools: Vec<ShownTool>,
+    pub tools: Vec<RequestTool>,
     /// Whether the model's first answer must call tools. Later answers are free, because a forced call would never end.
     pub tool_choice: ToolChoice,
     /// Whether one answer may contain several calls.
@@ -34,7 +34,7 @@ impl ClientRunOptions {
     }
 
     /// Returns the client's tool of a written name.
-    pub(crate) fn tool(&self, name: &str) -> Option<&ShownTool> {
+    pub(crate) fn tool(&self, name: &str) -> Option<&RequestTool> {
         self.tools.iter().find(|tool| tool.name == name)
     }
 
@@ -45,7 +45,7 @@ impl ClientRunOptions {
 
     /// Returns the tools of a request with the client's.
     #[must_use]
-    pub fn with_tools(&self, tools: &[ShownTool]) -> Vec<ShownTool> {
+    pub fn with_tools(&self, tools: &[RequestTool]) -> Vec<RequestTool> {
         let others = tools.iter().filter(|tool| self.tool(&tool.name).is_none());
         others.chain(&self.tools).cloned().collect()
     }

@@ -10,7 +10,7 @@ use toolwright_core::RunInput;
 use toolwright_core::agents::prompt::Prompt;
 use toolwright_core::content::{ContentBlock, joined_text};
 use toolwright_core::exposure::{ChosenExposure, Exposure};
-use toolwright_core::model::{CallResult, Message, ShownTool};
+use toolwright_core::model::{CallResult, Message, RequestTool};
 
 use super::turn_call::TurnCall;
 use super::{NOTICE, RunState};
@@ -70,16 +70,19 @@ impl RunState {
         &exposure.loaded
     }
 
-    /// Orders `wanted`, distinct wire names: first those of the last request in its order, then new ones.
-    pub(crate) fn order_tools(&mut self, wanted: &[&str]) -> &[String] {
+    /// Orders `names_to_list`, distinct wire names: first those of the last request in its order, then new ones.
+    pub(crate) fn order_tools(&mut self, names_to_list: &[&str]) -> &[String] {
         let Some(exposure) = &mut self.exposure else { return &[] };
         let order = &mut exposure.order;
-        if !order.iter().eq(wanted) {
-            let names: HashSet<&str> = wanted.iter().copied().collect();
+        if !order.iter().eq(names_to_list) {
+            let names: HashSet<&str> = names_to_list.iter().copied().collect();
             order.retain(|name| names.contains(name.as_str()));
-            let known: HashSet<&str> = order.iter().map(String::as_str).collect();
-            let new: Vec<String> =
-                wanted.iter().filter(|name| !known.contains(*name)).map(|&name| name.to_owned()).collect();
+            let listed_names: HashSet<&str> = order.iter().map(String::as_str).collect();
+            let new: Vec<String> = names_to_list
+                .iter()
+                .filter(|name| !listed_names.contains(*name))
+                .map(|&name| name.to_owned())
+                .collect();
             order.extend(new);
         }
         order
@@ -91,8 +94,9 @@ impl RunState {
         let Some(exposure) = self.exposure.as_ref().filter(hides_tools) else { return };
         let is_hidden =
             |name: &String| !exposure.order.contains(name) && !self.loaded_by_results().any(|loaded| loaded == name);
-        let known = calls.iter().filter(|call| call.definition.is_some() && !call.is_denied());
-        let hidden: Vec<String> = known.map(|call| &call.wire_name).filter(|name| is_hidden(name)).cloned().collect();
+        let resolved_calls = calls.iter().filter(|call| call.definition.is_some() && !call.is_denied());
+        let hidden: Vec<String> =
+            resolved_calls.map(|call| &call.wire_name).filter(|name| is_hidden(name)).cloned().collect();
         self.load(hidden);
     }
 
@@ -178,7 +182,7 @@ pub(crate) fn instance_field(input: &RunInput) -> Value {
 }
 
 /// Adds a meta field to the parameters of a tool, unless it has one of that name.
-pub(crate) fn show_field(tool: &mut ShownTool, name: &str, field: Value) {
+pub(crate) fn show_field(tool: &mut RequestTool, name: &str, field: Value) {
     let Some(schema) = tool.parameters.as_object_mut() else { return };
     schema.entry("type").or_insert("object".into());
     if let Some(properties) = schema.entry("properties").or_insert_with(|| json!({})).as_object_mut() {

@@ -13,7 +13,7 @@ use toolwright_core::context::NoRedaction;
 use toolwright_core::event::{Event, EventSink};
 use toolwright_core::model::{
     Message, ModelClient, ModelError, ModelErrorKind, ModelEvent, ModelResponse, PriceTable, Prices, RawToolCall,
-    ShownTool, StopReason, Usage,
+    RequestTool, StopReason, Usage,
 };
 use toolwright_core::store::{FileUse, RunStore};
 use toolwright_core::{
@@ -56,7 +56,7 @@ pub(crate) struct ModelScript {
     /// Whether the answer to that, and that of [`JUDGE`], breaks off after it used tokens.
     pub(crate) repair_fails: AtomicBool,
     /// The tools of each request.
-    pub(crate) shown: Mutex<Vec<Arc<[ShownTool]>>>,
+    pub(crate) shown: Mutex<Vec<Arc<[RequestTool]>>>,
     overflows: AtomicUsize,
     /// Whether its API loads deferred tools.
     pub(crate) tool_search: AtomicBool,

@@ -162,7 +162,7 @@ pub(crate) fn config(global: &GlobalOptions, command: &ConfigCommand) -> Command
             for file in &config.files {
                 say(format_args!("read {}", file.display()));
             }
-            print_json(&config.shown())?;
+            print_json(&config.to_redacted_json())?;
         }
     }
     Ok(Exit::Ok)

@@ -14,7 +14,7 @@ use toolwright::core::Cancel;
 use toolwright::core::RawArguments;
 use toolwright::core::arguments::{FittedArguments, Provenance, fit, read_object};
 use toolwright::core::json::{fault, repair};
-use toolwright::core::model::{CallMeta, ModelResponse, RawToolCall, ShownTool, StopReason, Usage};
+use toolwright::core::model::{CallMeta, ModelResponse, RawToolCall, RequestTool, StopReason, Usage};
 use toolwright::core::name_table::Resolution;
 use toolwright::core::schema::{CompiledSchema, Draft, bundle, suggest};
 use toolwright::core::tool_id::{MAX_WIRE_NAME, wire_names};
@@ -475,7 +475,7 @@ fn answer(text: &str, fitted: Result<FittedArguments, String>) -> CommandResult 
 #[derive(Debug, Default)]
 pub(crate) struct ToolFile {
     /// The tools as a request shows them, by their wire names.
-    pub(crate) shown: Vec<ShownTool>,
+    pub(crate) shown: Vec<RequestTool>,
     /// The names in the file.
     given: Vec<String>,
     /// The id of each tool: its `id` in the file, else its name.
@@ -515,13 +515,13 @@ impl ToolFile {
             _ if parameters.is_none() => Some(false),
             said => said,
         };
-        self.shown.push(ShownTool {
+        self.shown.push(RequestTool {
             name: String::new(),
             description,
             parameters: parameters.unwrap_or_else(|| json!({"type": "object"})),
             strict,
             body_argument,
-            ..ShownTool::default()
+            ..RequestTool::default()
         });
         self.ids.push(id.unwrap_or_else(|| name.clone()));
         self.given.push(name);
@@ -530,9 +530,9 @@ impl ToolFile {
 
     /// Returns the tools by their wire names and, if they differ, by those in the file: a model that was shown them in
     /// a prompt may use either.
-    pub(crate) fn by_every_name(&self) -> Vec<ShownTool> {
+    pub(crate) fn by_every_name(&self) -> Vec<RequestTool> {
         let other = self.shown.iter().zip(&self.given).filter(|(tool, given)| tool.name != **given);
-        let other = other.map(|(tool, given)| ShownTool { name: given.clone(), ..tool.clone() });
+        let other = other.map(|(tool, given)| RequestTool { name: given.clone(), ..tool.clone() });
         self.shown.iter().cloned().chain(other).collect()
     }
 

@@ -201,8 +201,8 @@ fn print_answered<Q, A>(
     state: QuestionState,
 ) -> CommandResult {
     match answer {
-        AnswerStatus::Counts => print_state(global, id, state.as_str()),
-        AnswerStatus::TooLate(question) => {
+        AnswerStatus::Accepted => print_state(global, id, state.as_str()),
+        AnswerStatus::AlreadySettled(question) => {
             Err(Failure::failed(format!("{id} is {} already: this answer came too late", settled(&question))))
         }
         AnswerStatus::Unknown => {

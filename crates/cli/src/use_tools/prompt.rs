@@ -45,7 +45,7 @@ pub(crate) async fn command(global: &GlobalOptions, command: &PromptCommand) -> 
     };
     let named = show.model.clone().or(agent_config.and_then(|agent_config| agent_config.model));
     // Nothing is sent, so no key is needed.
-    let is_known = |model: &String| app.models().endpoints().known(model).is_ok();
+    let is_known = |model: &String| app.models().endpoints().endpoint_of(model).is_ok();
     let model = match named.clone().or_else(|| config.sections.models.default.clone()).filter(is_known) {
         Some(model) => model,
         None => chosen_model(named, &app).await?,

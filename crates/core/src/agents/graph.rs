@@ -32,13 +32,15 @@ pub fn find_cycle(agents: &[AgentConfig]) -> Option<Vec<String>> {
     None
 }
 
-/// Formats the error for an unknown agent, with the nearest name among `known`.
+/// Formats the error for an unknown agent, with the nearest name among `defined_names`.
 #[must_use]
-pub fn unknown_agent<'n>(name: &str, known: impl Iterator<Item = &'n str> + Clone) -> String {
-    let hint = match nearest(name, known.clone()) {
+pub fn unknown_agent<'n>(name: &str, defined_names: impl Iterator<Item = &'n str> + Clone) -> String {
+    let hint = match nearest(name, defined_names.clone()) {
         Some(near) => format!("did you mean `{near}`?"),
-        None if known.clone().next().is_none() => "none is defined: `toolwright agents new` writes a first one".into(),
-        None => format!("there are {}", known.collect::<Vec<_>>().join(", ")),
+        None if defined_names.clone().next().is_none() => {
+            "none is defined: `toolwright agents new` writes a first one".into()
+        }
+        None => format!("there are {}", defined_names.collect::<Vec<_>>().join(", ")),
     };
     format!("there is no agent `{name}`; {hint}")
 }

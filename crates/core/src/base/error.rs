@@ -178,8 +178,8 @@ impl ToolError {
             return self;
         }
         let model = self.model.take().unwrap_or_else(|| self.operator.clone());
-        let said = own.model.as_deref().unwrap_or(&own.operator);
-        self.model = Some(format!("{model}; it said: {said}"));
+        let last_message = own.model.as_deref().unwrap_or(&own.operator);
+        self.model = Some(format!("{model}; it said: {last_message}"));
         self.operator = format!("{}; it said: {}", self.operator, own.operator);
         self
     }

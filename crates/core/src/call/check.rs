@@ -107,20 +107,20 @@ fn no_path(written: &str) -> Option<Violation> {
 
 /// Checks that the request has the instance that the call names.
 fn unknown_instance(instance: Option<&str>, variables: Option<&dyn Variables>) -> Option<Violation> {
-    let wanted = instance?;
-    let known = variables.map(Variables::instances).unwrap_or_default();
-    if known.iter().any(|name| name == wanted) {
+    let instance_name = instance?;
+    let instances = variables.map(Variables::instances).unwrap_or_default();
+    if instances.iter().any(|name| name == instance_name) {
         return None;
     }
-    let there = match known {
+    let there = match instances {
         [] => "this request has no instances; leave it out".to_owned(),
         _ => {
-            let more = if known.len() > MAX_INSTANCES { ", …" } else { "" };
-            let names = known.iter().take(MAX_INSTANCES).map(String::as_str).collect::<Vec<_>>().join(", ");
+            let more = if instances.len() > MAX_INSTANCES { ", …" } else { "" };
+            let names = instances.iter().take(MAX_INSTANCES).map(String::as_str).collect::<Vec<_>>().join(", ");
             format!("use one of {names}{more}, or leave it out for all of them")
         }
     };
-    let message = format!("there is no instance `{}`: {there}", shorten(wanted, MAX_LIST / 10));
+    let message = format!("there is no instance `{}`: {there}", shorten(instance_name, MAX_LIST / 10));
     Some(Violation { path: format!("/{INSTANCE}"), keyword: "instance".into(), message })
 }
 
@@ -176,15 +176,15 @@ pub fn resolve_pending(
     }))
 }
 
-/// Returns the error for a wire name or id that does not resolve; `shown` is the name its author knows. `none` makes
+/// Returns the error for a wire name or id that does not resolve; `quoted_name` is the name its author knows. `none` makes
 /// the message from the reason (empty if unknown), unless the tool is only unapproved.
-pub fn missing(snapshot: &Snapshot, name: &str, shown: &str, none: impl FnOnce(&str) -> String) -> ToolError {
+pub fn missing(snapshot: &Snapshot, name: &str, quoted_name: &str, none: impl FnOnce(&str) -> String) -> ToolError {
     let why = snapshot.why_missing(name).map(|why| format!(" ({why})")).unwrap_or_default();
     if snapshot.is_unapproved(name) {
         // The reason quotes unapproved text, so the model does not get it.
-        return ToolError::new(ErrorKind::NotPermitted, format!("`{shown}` may not be called{why}"))
+        return ToolError::new(ErrorKind::NotPermitted, format!("`{quoted_name}` may not be called{why}"))
             .with_model_message(format!(
-                "`{shown}` may not be called: its definition waits for the operator's approval (`toolwright pins` \
+                "`{quoted_name}` may not be called: its definition waits for the operator's approval (`toolwright pins` \
                  shows it)"
             ));
     }
@@ -193,20 +193,20 @@ pub fn missing(snapshot: &Snapshot, name: &str, shown: &str, none: impl FnOnce(&
 
 pub(crate) fn unknown(call: ToolCall, snapshot: &Snapshot, near: &[String]) -> Box<Rejection> {
     let name = call.name.trim();
-    let shown: String = name.chars().take(100).collect();
+    let quoted_name: String = name.chars().take(100).collect();
     let hint = match near {
         [] => String::new(),
         [one] => format!("; did you mean {one}?"),
         many => format!("; did you mean one of {}?", many.join(", ")),
     };
-    let error = missing(snapshot, name, &shown, |why| format!("no tool is called `{shown}`{why}{hint}"));
+    let error = missing(snapshot, name, &quoted_name, |why| format!("no tool is called `{quoted_name}`{why}{hint}"));
     let arguments = match call.arguments {
         RawArguments::Value(value) | RawArguments::Resolved(value, _) => value,
         RawArguments::Text(text) => serde_json::from_str(&text).unwrap_or(Value::String(text)),
     };
     Box::new(Rejection {
         call_id: call.id,
-        name: shown,
+        name: quoted_name,
         arguments,
         entry: None,
         error,
@@ -220,11 +220,11 @@ pub(crate) fn unknown(call: ToolCall, snapshot: &Snapshot, near: &[String]) -> B
 fn invalid(entry: &Entry, violations: &[Violation], provenance: &Provenance) -> ToolError {
     // A place is named once, and the arguments as a whole are named before.
     let mut place = "";
-    let said = violations.iter().map(|violation| {
+    let messages = violations.iter().map(|violation| {
         let is_named = std::mem::replace(&mut place, violation.path.as_str()) == violation.path;
         if is_named { violation.message.clone() } else { violation.to_string() }
     });
-    let list = shorten(&said.collect::<Vec<_>>().join("; "), MAX_LIST);
+    let list = shorten(&messages.collect::<Vec<_>>().join("; "), MAX_LIST);
     let expected = entry.definition().parameters.as_ref().and_then(|schema| {
         let whole = shape(schema, MAX_SHAPE).map(|shape| format!("; expected {shape}"));
         whole.or_else(|| {

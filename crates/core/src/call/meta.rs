@@ -129,9 +129,9 @@ fn set(meta: &mut CallMeta, name: &str, value: &Value) -> Result<(), String> {
         OUTPUT_PATH => meta.output_path = Some(text()?),
         INSTANCE => meta.instance = Some(text()?),
         OUTPUT_METHOD => {
-            let known = || METHODS.map(Method::as_str).join(", ");
+            let method_names = || METHODS.map(Method::as_str).join(", ");
             let method = Method::parse(&text()?).filter(|method| METHODS.contains(method));
-            meta.output_method = method.ok_or_else(|| format!("must be one of {}", known()))?;
+            meta.output_method = method.ok_or_else(|| format!("must be one of {}", method_names()))?;
         }
         SCOPES => {
             let scopes: Option<Vec<String>> = match value {
@@ -167,11 +167,11 @@ pub fn take(members: &mut Map<String, Value>) -> Result<CallMeta, Vec<Violation>
 }
 
 /// The arguments with the meta fields that a model wrote among them, as its tool's schema shows them.
-pub(crate) fn rejoin(entry: &Entry, arguments: &Value, meta: &CallMeta) -> Value {
+pub(crate) fn with_meta_fields(entry: &Entry, arguments: &Value, meta: &CallMeta) -> Value {
     let mut joined = arguments.clone();
-    if let (Some(members), Ok(Value::Object(mut said))) = (joined.as_object_mut(), serde_json::to_value(meta)) {
-        said.retain(|name, _| name == OUTPUT || entry.definition().call_fields.contains_key(name));
-        members.extend(said);
+    if let (Some(members), Ok(Value::Object(mut meta_fields))) = (joined.as_object_mut(), serde_json::to_value(meta)) {
+        meta_fields.retain(|name, _| name == OUTPUT || entry.definition().call_fields.contains_key(name));
+        members.extend(meta_fields);
     }
     joined
 }
@@ -254,8 +254,8 @@ impl CallMeta {
                 let message = format!("there is no scope `{name}`: write input, state or scratch, or a path in one");
                 ToolError::new(ErrorKind::InvalidParameters, message)
             })?;
-            let known = variables.and_then(|values| values.get(kind, &path, self.instance.as_deref()));
-            Ok((name.trim_start_matches(MARK).to_owned(), known))
+            let value = variables.and_then(|values| values.get(kind, &path, self.instance.as_deref()));
+            Ok((name.trim_start_matches(MARK).to_owned(), value))
         };
         self.scopes.iter().map(value).collect()
     }

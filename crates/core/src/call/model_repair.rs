@@ -42,7 +42,7 @@ impl RepairRecord {
 #[must_use]
 pub fn request(rejection: &Rejection) -> Option<ModelRequest> {
     let entry = rejection.entry.as_ref().filter(|_| rejection.error.kind() == ErrorKind::InvalidParameters)?;
-    let written = match &meta::rejoin(entry, &rejection.arguments, &rejection.meta) {
+    let written = match &meta::with_meta_fields(entry, &rejection.arguments, &rejection.meta) {
         Value::String(text) => text.clone(),
         other => other.to_string(),
     };

@@ -98,9 +98,9 @@ pub fn shown_arguments(entry: &Entry, arguments: &Value, redactor: &dyn Redactor
     if !arguments.is_object() {
         return MARK.into();
     }
-    let mut shown = arguments.clone();
-    each_secret(schema, &mut shown, &mut |value| *value = MARK.into());
-    redactor.redact_value(&shown)
+    let mut redacted = arguments.clone();
+    each_secret(schema, &mut redacted, &mut |value| *value = MARK.into());
+    redactor.redact_value(&redacted)
 }
 
 /// Returns [`shown_arguments`] as JSON.

@@ -68,7 +68,7 @@ impl RunInput {
         let mut text = String::new();
         if !self.input.is_null() {
             text.push_str("An argument that is wholly `†input.NAME` stands for a value of this input:\n");
-            text.push_str(&shown(&self.input));
+            text.push_str(&value_text(&self.input));
         }
         if !self.instances.is_empty() {
             let separator = if text.is_empty() { "" } else { "\n" };
@@ -78,7 +78,7 @@ impl RunInput {
                  is that one's value:"
             ));
             for (name, input) in &self.instances {
-                text.push_str(&format!("\n{name}: {}", shown(input)));
+                text.push_str(&format!("\n{name}: {}", value_text(input)));
             }
         }
         (!text.is_empty()).then_some(text)
@@ -117,7 +117,7 @@ impl RunInput {
 const MAX_SHOWN: usize = 2048;
 
 /// Formats a value for a model: whole, or a summary of its content.
-fn shown(value: &Value) -> String {
+fn value_text(value: &Value) -> String {
     if json_bytes(value) <= MAX_SHOWN {
         return value.to_string();
     }

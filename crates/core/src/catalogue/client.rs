@@ -186,8 +186,8 @@ pub struct Roots {
 }
 
 struct RootsAnswer {
-    known: RootsState,
-    /// Changes with `known`.
+    roots: RootsState,
+    /// Changes with `roots`.
     version: u64,
 }
 
@@ -218,12 +218,12 @@ impl Roots {
 
     /// Expects one client, which will set its folders with [`Roots::set`].
     pub fn expect_client(&self) {
-        self.lock().known = RootsState::Awaited;
+        self.lock().roots = RootsState::Awaited;
     }
 
     /// Stops answering: the client is asked during its calls only.
     pub fn withhold(&self) {
-        self.lock().known = RootsState::NobodysOwn;
+        self.lock().roots = RootsState::NobodysOwn;
         self.changed.notify(usize::MAX);
     }
 
@@ -231,10 +231,10 @@ impl Roots {
     pub fn set(&self, result: Value) {
         {
             let mut state = self.lock();
-            if state.known.value() == Some(&result) {
+            if state.roots.value() == Some(&result) {
                 return;
             }
-            (state.known, state.version) = (RootsState::Given(result), state.version.wrapping_add(1));
+            (state.roots, state.version) = (RootsState::Given(result), state.version.wrapping_add(1));
         }
         self.changed.notify(usize::MAX);
     }
@@ -242,13 +242,13 @@ impl Roots {
     /// Whether there is an answer, or will be once the expected client has connected.
     #[must_use]
     pub fn are_known(&self) -> bool {
-        !matches!(self.lock().known, RootsState::NobodysOwn)
+        !matches!(self.lock().roots, RootsState::NobodysOwn)
     }
 
     /// Whether the expected client has not sent its folders yet.
     #[must_use]
     pub fn is_awaited(&self) -> bool {
-        matches!(self.lock().known, RootsState::Awaited)
+        matches!(self.lock().roots, RootsState::Awaited)
     }
 
     /// The version of the answer. It changes with the answer.
@@ -259,7 +259,7 @@ impl Roots {
 
     /// Returns the answer; waits for the expected client. `None` if there is no answer. Cancel-safe.
     pub async fn known(&self) -> Option<Value> {
-        self.when(|state| match &state.known {
+        self.when(|state| match &state.roots {
             RootsState::Awaited => None,
             RootsState::NobodysOwn => Some(None),
             RootsState::Given(result) => Some(Some(result.clone())),
@@ -267,9 +267,9 @@ impl Roots {
         .await
     }
 
-    /// Waits for a version other than `seen`, and returns it. Cancel-safe.
-    pub async fn newer_than(&self, seen: u64) -> u64 {
-        self.when(|state| (state.version != seen && state.known.value().is_some()).then_some(state.version)).await
+    /// Waits for a version other than `version`, and returns it. Cancel-safe.
+    pub async fn newer_than(&self, version: u64) -> u64 {
+        self.when(|state| (state.version != version && state.roots.value().is_some()).then_some(state.version)).await
     }
 
     async fn when<T>(&self, look: impl Fn(&RootsAnswer) -> Option<T>) -> T {

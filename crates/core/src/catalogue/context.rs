@@ -267,11 +267,11 @@ pub trait Clock: Send + Sync {
     /// Monotonic time.
     fn now(&self) -> Instant;
     /// Time of day.
-    fn wall(&self) -> SystemTime;
+    fn system_time(&self) -> SystemTime;
 
     /// Milliseconds since the epoch.
     fn wall_ms(&self) -> u64 {
-        let since = self.wall().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let since = self.system_time().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
     }
 }

@@ -164,9 +164,9 @@ impl Entry {
         if definition.call_fields.is_empty() && output == WritesOutput::Never {
             return schema;
         }
-        let shown = |(_, field): &(&String, &Value)| field.get("const").is_none();
+        let is_open = |(_, field): &(&String, &Value)| field.get("const").is_none();
         let mut fields: Map<String, Value> =
-            definition.call_fields.iter().filter(shown).map(|(name, field)| (name.clone(), field.clone())).collect();
+            definition.call_fields.iter().filter(is_open).map(|(name, field)| (name.clone(), field.clone())).collect();
         let result = definition.output_schema.as_ref().filter(|_| output != WritesOutput::Never);
         fields.extend(result.map(|result| (OUTPUT.to_owned(), result.clone())));
         let required: &[&str] = if output == WritesOutput::Always { &[OUTPUT] } else { &[] };
@@ -359,7 +359,7 @@ pub fn namespaces<'a>(tools: impl Iterator<Item = &'a Entry>) -> String {
 mod tests {
     use super::*;
     use crate::catalogue::{Listing, ProviderKind, Snapshot};
-    use crate::model::{ShownTool, shown_tokens};
+    use crate::model::{RequestTool, shown_tokens};
     use crate::testing::{FakeProvider, definition, listing, own};
 
     #[test]
@@ -383,11 +383,11 @@ mod tests {
     fn check(description: &str, parameters: Option<Value>) {
         let id = ToolId::parse("a:b@1.0.0").expect("id");
         let definition = ToolDefinition::new(id, description, parameters);
-        let shown = ShownTool {
+        let shown = RequestTool {
             name: "a__b".into(),
             description: description.into(),
             parameters: definition.shown_schema(),
-            ..ShownTool::default()
+            ..RequestTool::default()
         };
         let snapshot = Snapshot::build(&[listing("p", vec![RegisteredTool::foreign(definition, "b")])]);
         let json = json!({"name": shown.name, "description": shown.description, "parameters": shown.parameters});

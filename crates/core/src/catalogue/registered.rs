@@ -181,20 +181,20 @@ impl RegisteredTool {
     pub fn foreign_with_overrides(
         mut definition: ToolDefinition,
         raw_name: impl Into<String>,
-        shown: &ToolOverride,
+        overrides: &ToolOverride,
     ) -> Arc<Self> {
-        if *shown == ToolOverride::default() {
+        if *overrides == ToolOverride::default() {
             return Self::foreign(definition, raw_name);
         }
         let contract = definition.contract();
-        let has_own_hint = shown.guidance.contribution.is_some();
+        let has_own_hint = overrides.guidance.contribution.is_some();
         let as_given = SourceDefinition {
             hash: ContentHash::of_value(&contract),
             contract,
-            name: shown.name.clone(),
+            name: overrides.name.clone(),
             has_own_hint,
         };
-        shown.apply(&mut definition);
+        overrides.apply(&mut definition);
         let tool = Self::build(definition, raw_name.into(), DefinitionOrigin::Foreign);
         Arc::new(Self { as_given: Some(Box::new(as_given)), ..tool })
     }
@@ -394,13 +394,13 @@ pub fn foreign_ids(namespace: &str, raw_names: &[&str]) -> Result<Vec<ToolId>, I
 }
 
 /// Returns the ids that occur once and are not taken, by index, and marks them as taken.
-fn free(taken: &mut HashSet<ToolId>, wanted: Vec<Option<ToolId>>) -> Vec<Option<ToolId>> {
+fn free(taken: &mut HashSet<ToolId>, ids: Vec<Option<ToolId>>) -> Vec<Option<ToolId>> {
     let mut count: HashMap<ToolId, usize> = HashMap::new();
-    for id in wanted.iter().flatten() {
+    for id in ids.iter().flatten() {
         *count.entry(id.clone()).or_default() += 1;
     }
     let free: Vec<Option<ToolId>> =
-        wanted.into_iter().map(|id| id.filter(|id| count.get(id) == Some(&1) && !taken.contains(id))).collect();
+        ids.into_iter().map(|id| id.filter(|id| count.get(id) == Some(&1) && !taken.contains(id))).collect();
     taken.extend(free.iter().flatten().cloned());
     free
 }

@@ -183,8 +183,8 @@ impl Provider for StaticProvider {
         self.by_id.get(tool)?.llm()
     }
 
-    fn prompt_size(&self, tool: &ToolId, asked: PromptSizeQuery<'_>) -> PromptSize {
-        let PromptSizeQuery { arguments, model, mode, tokens } = asked;
+    fn prompt_size(&self, tool: &ToolId, query: PromptSizeQuery<'_>) -> PromptSize {
+        let PromptSizeQuery { arguments, model, mode, tokens } = query;
         self.by_id.get(tool).map(|tool| tool.prompt_size(arguments, model, mode, tokens)).unwrap_or_default()
     }
 
@@ -225,7 +225,7 @@ mod tests {
         fn now(&self) -> std::time::Instant {
             std::time::Instant::now()
         }
-        fn wall(&self) -> std::time::SystemTime {
+        fn system_time(&self) -> std::time::SystemTime {
             std::time::SystemTime::UNIX_EPOCH
         }
     }

@@ -133,18 +133,18 @@ impl FormQuestion {
     #[must_use]
     pub fn to_json(&self) -> Value {
         let request = &self.request;
-        let (kind, key, wanted) = match &request.wants {
+        let (kind, key, action) = match &request.wants {
             RequestedAction::Form(schema) => ("form", "schema", schema.clone()),
             RequestedAction::Page(address) => ("page", "address", address.as_str().into()),
         };
         // Settled questions keep only the message.
-        let wanted = if self.state == QuestionState::Pending { wanted } else { Value::Null };
+        let action = if self.state == QuestionState::Pending { action } else { Value::Null };
         json!({
             "id": self.id,
             "kind": kind,
             "tool": request.source,
             "message": request.message,
-            key: wanted,
+            key: action,
             "session": request.session,
             "principal": request.principal,
             "created": self.created_ms,
@@ -198,9 +198,9 @@ impl QuestionState {
 #[derive(Debug, Clone, PartialEq)]
 pub enum AnswerStatus<K = Question> {
     /// It counts: it is the first, and in time.
-    Counts,
+    Accepted,
     /// Too late: the question already has this state.
-    TooLate(Box<K>),
+    AlreadySettled(Box<K>),
     /// The question does not exist.
     Unknown,
 }

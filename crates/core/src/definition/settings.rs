@@ -46,11 +46,11 @@ impl Guidance {
         if cost_hint.is_some() {
             definition.cost_hint.clone_from(cost_hint);
         }
-        for (said, own) in
+        for (override_text, own) in
             [(documentation, &mut definition.documentation), (contribution, &mut definition.contribution)]
         {
-            if said.is_some() {
-                own.clone_from(said);
+            if override_text.is_some() {
+                own.clone_from(override_text);
             }
         }
     }

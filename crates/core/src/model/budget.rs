@@ -197,32 +197,32 @@ pub struct RequestAllowance(Option<Arc<Attempts>>);
 struct Attempts {
     whole: u64,
     /// Attempts wanted, including refused ones.
-    wanted: AtomicU64,
+    requested: AtomicU64,
 }
 
 impl RequestAllowance {
     /// An allowance of so many attempts.
     #[must_use]
     pub fn of(attempts: u64) -> Self {
-        Self(Some(Arc::new(Attempts { whole: attempts, wanted: AtomicU64::new(0) })))
+        Self(Some(Arc::new(Attempts { whole: attempts, requested: AtomicU64::new(0) })))
     }
 
     /// Takes one attempt; `false` if none is left.
     #[must_use]
     pub fn take(&self) -> bool {
-        self.0.as_ref().is_none_or(|room| room.wanted.fetch_add(1, Ordering::Relaxed) < room.whole)
+        self.0.as_ref().is_none_or(|room| room.requested.fetch_add(1, Ordering::Relaxed) < room.whole)
     }
 
     /// Number of attempts made; `None` if unlimited.
     #[must_use]
     pub fn used(&self) -> Option<u64> {
-        self.0.as_ref().map(|room| room.wanted.load(Ordering::Relaxed).min(room.whole))
+        self.0.as_ref().map(|room| room.requested.load(Ordering::Relaxed).min(room.whole))
     }
 
     /// Whether an attempt was refused.
     #[must_use]
     pub fn has_refused_attempt(&self) -> bool {
-        self.0.as_ref().is_some_and(|room| room.wanted.load(Ordering::Relaxed) > room.whole)
+        self.0.as_ref().is_some_and(|room| room.requested.load(Ordering::Relaxed) > room.whole)
     }
 
     /// Whether it is unlimited.

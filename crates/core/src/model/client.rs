@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     FetchedFile, ModelPriority, ModelRequest, ModelResponse, OpaqueData, RawToolCall, RequestProgress, RequestSettings,
-    ShownTool, Usage, usable_window,
+    RequestTool, Usage, usable_window,
 };
 use crate::cancel::Cancel;
 use crate::sse::TooLong;
@@ -218,7 +218,7 @@ pub trait ModelClient: Send + Sync {
 
     /// Why a request to this model cannot declare a provider's native tool; `None` if it can. `beside_others`
     /// says whether it also declares functions.
-    fn lacks_native(&self, model: &str, tool: &ShownTool, beside_others: bool) -> Option<String> {
+    fn lacks_native(&self, model: &str, tool: &RequestTool, beside_others: bool) -> Option<String> {
         match self.inner() {
             Some(inner) => inner.lacks_native(model, tool, beside_others),
             None => Some("its client knows no tools that the provider runs".to_owned()),

@@ -73,9 +73,10 @@ impl JsonSchema for ExposureSetting {
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let mut schema = Exposure::json_schema(generator);
-        let said = "`direct` while the tools are few and small, else `deferred` where the API has it, else `search`.";
+        let description =
+            "`direct` while the tools are few and small, else `deferred` where the API has it, else `search`.";
         if let Some(Value::Array(choices)) = schema.get_mut("oneOf") {
-            choices.insert(0, json!({"description": said, "type": "string", "const": "auto"}));
+            choices.insert(0, json!({"description": description, "type": "string", "const": "auto"}));
         }
         schema
     }

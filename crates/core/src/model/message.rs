@@ -11,7 +11,7 @@ use crate::content::{ContentBlock, EstimatedTokens, json_bytes};
 
 /// A tool as shown in a request.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct ShownTool {
+pub struct RequestTool {
     /// Wire name.
     pub name: String,
     /// Description.
@@ -187,7 +187,7 @@ pub struct ModelRequest {
     /// The conversation.
     pub messages: Vec<Message>,
     /// Tools, in catalogue order. Shared, so that they are translated once, not per request.
-    pub tools: Arc<[ShownTool]>,
+    pub tools: Arc<[RequestTool]>,
     /// Whether to call tools.
     pub tool_choice: ToolChoice,
     /// Whether an answer may hold several calls; `None` for the API's default.
@@ -310,14 +310,14 @@ impl ModelRequest {
     /// Estimated tokens of all that it shows: system prompt, tools, conversation.
     #[must_use]
     pub fn tokens(&self) -> usize {
-        let shown = self.tools.iter().filter(|tool| !tool.is_deferred());
+        let listed_tools = self.tools.iter().filter(|tool| !tool.is_deferred());
         EstimatedTokens::of_text(&self.system)
-            + shown.map(shown_tokens).sum::<usize>()
+            + listed_tools.map(shown_tokens).sum::<usize>()
             + self.messages.iter().map(Message::tokens).sum::<usize>()
     }
 }
 
-impl ShownTool {
+impl RequestTool {
     /// Whether its definition is not in the prompt until a result loads it.
     #[must_use]
     pub fn is_deferred(&self) -> bool {
@@ -328,7 +328,7 @@ impl ShownTool {
 /// Estimates ([`EstimatedTokens`]) the tokens of a definition in a request: the compact JSON
 /// `{"name", "description", "parameters"}`. The APIs' own overhead differs by a few tokens a tool.
 #[must_use]
-pub fn shown_tokens(tool: &ShownTool) -> usize {
+pub fn shown_tokens(tool: &RequestTool) -> usize {
     EstimatedTokens::of_bytes(definition_bytes(&tool.name, &tool.description, &tool.parameters))
 }
 
@@ -366,8 +366,8 @@ mod tests {
         ] {
             assert_eq!(message.tokens(), tokens, "{message:?}");
         }
-        let tool = ShownTool { name: "t".into(), parameters: json!({}), ..ShownTool::default() };
-        let deferred = ShownTool { exposed: ToolVisibility::Deferred, ..tool.clone() };
+        let tool = RequestTool { name: "t".into(), parameters: json!({}), ..RequestTool::default() };
+        let deferred = RequestTool { exposed: ToolVisibility::Deferred, ..tool.clone() };
         let request = ModelRequest {
             system: "four".into(),
             messages: vec![Message::user("four")],

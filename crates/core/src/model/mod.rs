@@ -25,7 +25,7 @@ pub use client::{
 pub(crate) use message::definition_bytes;
 pub use message::{
     CallResult, FRAME_TOKENS, Message, ModelRequest, ModelResponse, NonFunctionCall, OpaqueData, OutputFormat,
-    RawToolCall, ShownTool, StopReason, ToolChoice, ToolVisibility, shown_tokens, usable_window,
+    RawToolCall, RequestTool, StopReason, ToolChoice, ToolVisibility, shown_tokens, usable_window,
 };
 pub use native::{Artifact, Citation, FetchedFile, NativeOutput, NativeTool, NativeUse};
 pub(crate) use prices::is_zero;

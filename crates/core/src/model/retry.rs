@@ -144,8 +144,8 @@ pub fn retry(error: &ModelError, attempt: u32, streamed: bool, config: RetryConf
     }
     let own = BACKOFF.spread(attempt, seed);
     match error.retry_after_ms.map(Duration::from_millis) {
-        Some(asked) if asked > config.longest_wait => None,
-        Some(asked) => Some(own.max(asked + share(asked / 10, seed))),
+        Some(server_wait) if server_wait > config.longest_wait => None,
+        Some(server_wait) => Some(own.max(server_wait + share(server_wait / 10, seed))),
         None => Some(own),
     }
 }

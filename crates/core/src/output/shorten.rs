@@ -12,7 +12,7 @@ pub fn truncate(text: &str, max: usize) -> String {
     if text.len() <= max {
         return text.to_owned();
     }
-    thin(text, max).unwrap_or_else(|| head_and_tail(text, max))
+    shrink_json(text, max).unwrap_or_else(|| head_and_tail(text, max))
 }
 
 /// Returns head and tail of `text` within about `max` bytes, with a line in between that says how much is
@@ -76,7 +76,7 @@ const NONE: Limits = Limits { string: usize::MAX, items: usize::MAX, levels: usi
 
 /// Returns the object or array `text` within `max` bytes: without white space if that suffices, else thinned by the
 /// first sufficient one of ever narrower limits. `None` if it is neither, or does not get small enough.
-fn thin(text: &str, max: usize) -> Option<String> {
+fn shrink_json(text: &str, max: usize) -> Option<String> {
     if text.len() > MAX_PARSED || !text.trim_start().starts_with(['{', '[']) {
         return None;
     }
@@ -105,23 +105,23 @@ impl Limits {
             Value::Array(items) => {
                 let inside = |item: &Value| self.apply(item, level + 1);
                 let (head, cut) = self.kept(items.len());
-                let mut kept: Vec<Value> = items[..head].iter().map(inside).collect();
+                let mut kept_items: Vec<Value> = items[..head].iter().map(inside).collect();
                 if cut > 0 {
-                    kept.push(Value::String(format!("[toolwright cut {cut} of {} items]", items.len())));
-                    kept.extend(items[head + cut..].iter().map(inside));
+                    kept_items.push(Value::String(format!("[toolwright cut {cut} of {} items]", items.len())));
+                    kept_items.extend(items[head + cut..].iter().map(inside));
                 }
-                Value::Array(kept)
+                Value::Array(kept_items)
             }
             Value::Object(entries) => {
                 let inside = |(key, value): (&String, &Value)| (self.string(key), self.apply(value, level + 1));
                 let (head, cut) = self.kept(entries.len());
-                let mut kept: Map<String, Value> = entries.iter().take(head).map(inside).collect();
+                let mut kept_entries: Map<String, Value> = entries.iter().take(head).map(inside).collect();
                 if cut > 0 {
                     let marker = format!("[toolwright cut {cut} of {} entries]", entries.len());
-                    kept.insert(marker, Value::Null);
-                    kept.extend(entries.iter().skip(head + cut).map(inside));
+                    kept_entries.insert(marker, Value::Null);
+                    kept_entries.extend(entries.iter().skip(head + cut).map(inside));
                 }
-                Value::Object(kept)
+                Value::Object(kept_entries)
             }
             other => other.clone(),
         }
@@ -175,7 +175,7 @@ mod tests {
 
     fn check(value: &Value, max: usize, expect: &[&str]) {
         let pretty = serde_json::to_string_pretty(value).expect("json");
-        let thinned = thin(&pretty, max).expect("thinned");
+        let thinned = shrink_json(&pretty, max).expect("thinned");
         assert!(thinned.len() <= max);
         serde_json::from_str::<Value>(&thinned).expect("still JSON");
         for part in expect {
@@ -199,16 +199,16 @@ mod tests {
     #[test]
     fn only_objects_and_arrays_are_thinned() {
         for text in ["plain text", "{broken", "\"a string\"", "123456", "{\"a\":1}\n{\"a\":2}"] {
-            assert_eq!(thin(text, 3), None, "{text}");
+            assert_eq!(shrink_json(text, 3), None, "{text}");
         }
-        assert_eq!(thin(r#"[{"a":"b"}]"#, 3), None, "nothing is that small");
+        assert_eq!(shrink_json(r#"[{"a":"b"}]"#, 3), None, "nothing is that small");
     }
 
     proptest! {
         #[test]
         fn sampled_json_is_valid_and_bounded(items in proptest::collection::vec(("\\PC{0,80}", 0i64..99), 0..40), max in 30usize..400) {
             let value: Vec<Value> = items.iter().map(|(text, n)| json!({"t": text, "n": n})).collect();
-            if let Some(thinned) = thin(&json!(value).to_string(), max) {
+            if let Some(thinned) = shrink_json(&json!(value).to_string(), max) {
                 prop_assert!(thinned.len() <= max);
                 prop_assert!(serde_json::from_str::<Value>(&thinned).is_ok());
             }

@@ -37,8 +37,8 @@ impl Policy {
         let profiles = [self.profile, Profile::Ask, Profile::Workspace];
         let asking = profiles.iter().find_map(|&profile| {
             let policy = Self { profile, within: None, ..self.clone() };
-            let said = policy.decide(query);
-            (said.effect == Effect::Ask && said.reason == request.reason).then_some((policy, said.rule))
+            let decision = policy.decide(query);
+            (decision.effect == Effect::Ask && decision.reason == request.reason).then_some((policy, decision.rule))
         });
         let Some((mut policy, asks)) = asking else {
             return Err("something besides the rules of this file asks".into());

@@ -339,8 +339,8 @@ impl<'e> ExpressionScan<'e> {
     }
 
     fn name(&self, name: &str) -> Result<(), ConditionError> {
-        let known = self.bound.contains(&name) || VARIABLES.contains(&name) || TYPES.contains(&name);
-        if known { Ok(()) } else { Err(unknown(name, &VARIABLES)) }
+        let is_known = self.bound.contains(&name) || VARIABLES.contains(&name) || TYPES.contains(&name);
+        if is_known { Ok(()) } else { Err(unknown(name, &VARIABLES)) }
     }
 }
 
@@ -350,10 +350,10 @@ fn function(name: &str) -> Result<(), ConditionError> {
     if operator || FUNCTIONS.contains(&name) { Ok(()) } else { Err(unknown(name, &FUNCTIONS)) }
 }
 
-fn unknown(name: &str, known: &[&str]) -> ConditionError {
-    let hint = match nearest(name, known.iter().copied()) {
+fn unknown(name: &str, known_names: &[&str]) -> ConditionError {
+    let hint = match nearest(name, known_names.iter().copied()) {
         Some(near) => format!("; did you mean `{near}`?"),
-        None => format!("; there are {}", known.join(", ")),
+        None => format!("; there are {}", known_names.join(", ")),
     };
     ConditionError::Unknown { name: name.to_owned(), hint }
 }

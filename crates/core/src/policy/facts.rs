@@ -79,13 +79,13 @@ impl<'q> Facts<'q> {
         let own = query.trust == HintTrust::Trusted;
         let mut facts =
             Self { query, effects: definition.effects, trusted: own, tags: Vec::new(), values: OnceCell::new() };
-        let mut said = EffectSelector::default();
+        let mut noted_effects = EffectSelector::default();
         for note in notes.iter().filter(|note| note.covers(&definition.id)) {
-            said = said.or(note.effects);
+            noted_effects = noted_effects.or(note.effects);
             facts.tags.extend(&note.tags);
         }
-        if !said.is_empty() {
-            facts.effects = said.over(if own { definition.effects } else { Effects::UNKNOWN });
+        if !noted_effects.is_empty() {
+            facts.effects = noted_effects.over(if own { definition.effects } else { Effects::UNKNOWN });
             facts.trusted = true;
         }
         facts
@@ -261,14 +261,14 @@ fn functions(
     request: Option<Arc<UserRequest>>,
 ) -> Result<(), cel::DeclarationError> {
     let patterns = Arc::clone(&condition.patterns);
-    context.add_function("matches", move |This(text): This<Arc<String>>, wanted: Arc<String>| {
-        match patterns.get(&*wanted) {
-            Some(pattern) => Ok(pattern.is_match(&text)),
-            None => match pattern(&wanted) {
-                Ok(pattern) => Ok(pattern.is_match(&text)),
-                Err(error) => Err(ExecutionError::function_error("matches", error)),
-            },
-        }
+    context.add_function("matches", move |This(text): This<Arc<String>>, pattern_text: Arc<String>| match patterns
+        .get(&*pattern_text)
+    {
+        Some(pattern) => Ok(pattern.is_match(&text)),
+        None => match pattern(&pattern_text) {
+            Ok(pattern) => Ok(pattern.is_match(&text)),
+            Err(error) => Err(ExecutionError::function_error("matches", error)),
+        },
     })?;
     context.add_function("mentions", move |This(_): This<Value>, value: Value| {
         request.as_ref().is_some_and(|request| names_value(request, &value))

@@ -98,10 +98,10 @@ fn plain(part: &str) -> Cow<'_, str> {
     if part.bytes().all(|byte| byte.is_ascii() && byte != b'\\' && byte != b'%') {
         return Cow::Borrowed(part);
     }
-    let seen = |c: &char| !matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{2060}'..='\u{2064}' | '\u{feff}');
+    let is_visible = |c: &char| !matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{2060}'..='\u{2064}' | '\u{feff}');
     let mut text: String = part
         .chars()
-        .filter(seen)
+        .filter(is_visible)
         .map(|c| match c {
             '\\' | '／' | '⁄' | '∕' => '/',
             '。' | '．' | '｡' | '․' => '.',

@@ -61,11 +61,11 @@ impl UserRequest {
     /// path. `None` for an empty text.
     #[must_use]
     pub fn names_text(&self, text: &str) -> Option<bool> {
-        let mut wanted = String::new();
-        push_plain(&mut wanted, text);
-        let wanted = wanted.trim();
-        let stands = || self.text.match_indices(wanted).any(|(at, found)| self.is_whole(at, at + found.len()));
-        (!wanted.is_empty()).then(stands)
+        let mut plain_text = String::new();
+        push_plain(&mut plain_text, text);
+        let plain_text = plain_text.trim();
+        let stands = || self.text.match_indices(plain_text).any(|(at, found)| self.is_whole(at, at + found.len()));
+        (!plain_text.is_empty()).then(stands)
     }
 
     /// Returns JSON pointers to the texts and numbers in the arguments that the words name; the first 64.

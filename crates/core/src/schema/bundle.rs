@@ -20,17 +20,17 @@ pub type LoadDocument<'a> = dyn FnMut(&str, &str) -> Result<(String, Value), Str
 /// # Errors
 /// A reference that leads nowhere, in words.
 pub fn bundle(schema: &Value, name: &str, load: &mut LoadDocument<'_>) -> Result<Value, String> {
-    let mut bundler = Bundler { known: IndexMap::new(), load };
-    bundler.known.insert(name.to_owned(), Document { place: "#".to_owned(), content: schema.clone() });
+    let mut bundler = Bundler { documents: IndexMap::new(), load };
+    bundler.documents.insert(name.to_owned(), Document { place: "#".to_owned(), content: schema.clone() });
     let mut next = 0;
-    while let Some((name, document)) = bundler.known.get_index(next) {
+    while let Some((name, document)) = bundler.documents.get_index(next) {
         let (name, place) = (name.clone(), document.place.clone());
         let mut content = document.content.clone();
         bundler.rewrite(&mut content, &name, &place, 0)?;
-        bundler.known[next].content = content;
+        bundler.documents[next].content = content;
         next += 1;
     }
-    let mut documents = bundler.known.into_values();
+    let mut documents = bundler.documents.into_values();
     let mut whole = documents.next().map(|root| root.content).unwrap_or_default();
     let others: Map<String, Value> = documents
         .map(|document| (document.place.rsplit('/').next().unwrap_or_default().to_owned(), document.content))
@@ -51,7 +51,7 @@ struct Document {
 
 struct Bundler<'a, 'l> {
     /// Documents by name, the schema itself first.
-    known: IndexMap<String, Document>,
+    documents: IndexMap<String, Document>,
     load: &'a mut LoadDocument<'l>,
 }
 
@@ -96,14 +96,14 @@ impl Bundler<'_, '_> {
 
     fn place_of(&mut self, document: &str, name: &str) -> Result<String, String> {
         let (found, content) = (self.load)(name, document).map_err(|why| format!("`{document}` in {name}: {why}"))?;
-        if let Some(known) = self.known.get(&found) {
-            return Ok(known.place.clone());
+        if let Some(loaded) = self.documents.get(&found) {
+            return Ok(loaded.place.clone());
         }
-        if self.known.len() > MAX_DOCUMENTS {
+        if self.documents.len() > MAX_DOCUMENTS {
             return Err(format!("it refers to more than {MAX_DOCUMENTS} documents"));
         }
-        let place = format!("#/$defs/document-{}", self.known.len());
-        self.known.insert(found, Document { place: place.clone(), content });
+        let place = format!("#/$defs/document-{}", self.documents.len());
+        self.documents.insert(found, Document { place: place.clone(), content });
         Ok(place)
     }
 }

@@ -184,9 +184,9 @@ fn folded(value: &Value) -> Option<String> {
     }
 }
 
-/// Converts `value` to one of the `wanted` types, if it denotes one.
-fn as_one_of(wanted: &JsonTypeSet, value: &Value) -> Option<Correction> {
-    let wants = |one: JsonType| wanted.contains(one);
+/// Converts `value` to one of the `types`, if it denotes one.
+fn as_one_of(types: &JsonTypeSet, value: &Value) -> Option<Correction> {
+    let wants = |one: JsonType| types.contains(one);
     let number = |number: &Number| {
         if wants(JsonType::Number) {
             Some(Value::Number(number.clone()))

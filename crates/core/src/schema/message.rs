@@ -134,14 +134,15 @@ pub fn suggest(schema: &Value, value: &Value, violations: &mut [Violation]) {
     // An unknown and a missing name are often one mistake, which is reported once.
     let mut hints: Vec<(String, String)> = Vec::new();
     for violation in violations {
-        let Some(given) = value.pointer(&violation.path).and_then(Value::as_object) else { continue };
-        let Some(known) = schema_at(schema, &violation.path).and_then(|schema| schema.get("properties")?.as_object())
+        let Some(object) = value.pointer(&violation.path).and_then(Value::as_object) else { continue };
+        let Some(properties) =
+            schema_at(schema, &violation.path).and_then(|schema| schema.get("properties")?.as_object())
         else {
             continue;
         };
-        let known: Vec<&str> = known.keys().map(String::as_str).collect();
-        let free: Vec<&str> = known.iter().copied().filter(|name| !given.contains_key(*name)).collect();
-        let strange = given.keys().map(String::as_str).filter(|name| !known.contains(name));
+        let property_names: Vec<&str> = properties.keys().map(String::as_str).collect();
+        let free: Vec<&str> = property_names.iter().copied().filter(|name| !object.contains_key(*name)).collect();
+        let strange = object.keys().map(String::as_str).filter(|name| !property_names.contains(name));
         let pairs: Vec<(&str, &str)> = strange.filter_map(|name| Some((name, nearest(name, &free)?))).collect();
         let mut report = |violation: &mut Violation, message: &str, (name, meant): &(&str, &str)| {
             let (name, meant) = (shorten(name, MAX_NAME), shorten(meant, MAX_NAME));
@@ -173,20 +174,21 @@ pub fn suggest(schema: &Value, value: &Value, violations: &mut [Violation]) {
 }
 
 /// The name that is nearest to this, if it is near.
-pub(super) fn nearest<'n>(name: &str, known: &[&'n str]) -> Option<&'n str> {
+pub(super) fn nearest<'n>(name: &str, candidates: &[&'n str]) -> Option<&'n str> {
     let plain = |name: &str| name.to_lowercase().replace(['_', '-', ' '], "");
     if name.len() > MAX_COMPARED {
         return None;
     }
-    let wanted = plain(name);
+    let plain_name = plain(name);
     // One edit in a short name, a third of a long one.
-    let near = (wanted.chars().count() / 3).clamp(1, 4);
-    let distance = |known: &str| strsim::osa_distance(&plain(known), &wanted);
-    let all = known.iter().filter(|known| known.len() <= MAX_COMPARED).map(|known| (distance(known), *known));
+    let near = (plain_name.chars().count() / 3).clamp(1, 4);
+    let distance = |candidate: &str| strsim::osa_distance(&plain(candidate), &plain_name);
+    let all = candidates.iter().filter(|known| known.len() <= MAX_COMPARED).map(|known| (distance(known), *known));
     let within = all.filter(|(distance, known)| {
         // A common beginning suggests an abbreviation or a longer form.
         *distance <= near
-            || (wanted.len() >= 3 && (plain(known).starts_with(&wanted) || wanted.starts_with(&plain(known))))
+            || (plain_name.len() >= 3
+                && (plain(known).starts_with(&plain_name) || plain_name.starts_with(&plain(known))))
     });
     within.min().map(|(_, known)| known)
 }

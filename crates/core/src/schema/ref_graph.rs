@@ -120,7 +120,7 @@ impl RefGraph {
     }
 
     fn count(&self, value: &Value) -> Option<PassCost> {
-        PathCounter { ref_graph: self, known: HashMap::new(), steps: 0 }.pass(0, value)
+        PathCounter { ref_graph: self, costs: HashMap::new(), steps: 0 }.pass(0, value)
     }
 }
 
@@ -141,7 +141,7 @@ impl PassCost {
 
 struct PathCounter<'a> {
     ref_graph: &'a RefGraph,
-    known: HashMap<(usize, usize), PassCost>,
+    costs: HashMap<(usize, usize), PassCost>,
     /// Length of the path so far.
     steps: usize,
 }
@@ -150,7 +150,7 @@ impl PathCounter<'_> {
     /// Returns the cost; `None` if a path is too long.
     fn pass(&mut self, index: usize, value: &Value) -> Option<PassCost> {
         let place = (index, std::ptr::from_ref(value).addr());
-        if let Some(&known) = self.known.get(&place) {
+        if let Some(&known) = self.costs.get(&place) {
             return (self.steps + known.steps <= MAX_STEPS).then_some(known);
         }
         self.steps += 1;
@@ -192,7 +192,7 @@ impl PathCounter<'_> {
         }
         self.steps -= 1;
         all.steps += 1;
-        self.known.insert(place, all);
+        self.costs.insert(place, all);
         Some(all)
     }
 }
@@ -229,7 +229,7 @@ fn nodes(root: &Value, draft: Draft) -> Result<Vec<Node>, SchemaRefusal> {
     let mut build = GraphBuilder {
         draft,
         registry: &registry,
-        known: HashMap::new(),
+        nodes_by_address: HashMap::new(),
         places: HashMap::new(),
         dynamic: Vec::new(),
         nodes: Vec::new(),
@@ -259,7 +259,7 @@ struct GraphBuilder<'a> {
     /// Follows references as the validator does.
     registry: &'a Registry<'a>,
     /// Schemas by their address in the document.
-    known: HashMap<usize, usize>,
+    nodes_by_address: HashMap<usize, usize>,
     /// The base URI of each place in the document, before its own `$id`.
     places: HashMap<usize, Uri<String>>,
     /// Possible targets of dynamic references, which depend on the path.
@@ -294,7 +294,7 @@ impl<'a> GraphBuilder<'a> {
 
     fn index_of(&mut self, schema: &'a Value, base: &Uri<String>) -> usize {
         let next = self.nodes.len();
-        let index = *self.known.entry(address(schema)).or_insert(next);
+        let index = *self.nodes_by_address.entry(address(schema)).or_insert(next);
         if index == next {
             self.nodes.push(Node::default());
             self.open.push((index, schema, base.clone()));

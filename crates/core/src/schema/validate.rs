@@ -258,8 +258,8 @@ const TYPES: [&str; 7] = ["array", "boolean", "integer", "null", "number", "obje
 /// Improves the place and message of validator errors about its own rules or without a place.
 fn located(schema: &Value, error: &ValidationError<'_>, path: &str) -> Option<(String, String)> {
     if matches!(error.kind(), ValidationErrorKind::Referencing(_)) {
-        let said = error.to_string();
-        let (path, reference) = lost_reference(schema, schema, &mut String::new(), &said)?;
+        let message = error.to_string();
+        let (path, reference) = lost_reference(schema, schema, &mut String::new(), &message)?;
         let target = reference.rsplit('/').next().unwrap_or_default();
         let defined = ["$defs", "definitions"].iter().filter_map(|group| schema.get(group)?.as_object());
         let names: Vec<&str> = defined.flat_map(|group| group.keys().map(String::as_str)).collect();
@@ -268,7 +268,7 @@ fn located(schema: &Value, error: &ValidationError<'_>, path: &str) -> Option<(S
         let message = if reference.starts_with('#') {
             format!("the reference `{reference}` leads nowhere{hint}")
         } else {
-            format!("the reference `{reference}` leads out of the document and is refused: {said}")
+            format!("the reference `{reference}` leads out of the document and is refused: {message}")
         };
         return Some((path, message));
     }
@@ -280,7 +280,7 @@ fn located(schema: &Value, error: &ValidationError<'_>, path: &str) -> Option<(S
 }
 
 /// The place of the first `$ref` that leads nowhere, or that the error speaks of. Schemas are of bounded depth.
-fn lost_reference<'s>(root: &Value, schema: &'s Value, path: &mut String, said: &str) -> Option<(String, &'s str)> {
+fn lost_reference<'s>(root: &Value, schema: &'s Value, path: &mut String, message: &str) -> Option<(String, &'s str)> {
     let length = path.len();
     let inside = |step: &str, member: &'s Value, path: &mut String| {
         push(path, step);
@@ -288,11 +288,11 @@ fn lost_reference<'s>(root: &Value, schema: &'s Value, path: &mut String, said: 
             Some(reference) => {
                 let lost = match reference.strip_prefix('#') {
                     Some(pointer) if pointer.is_empty() || pointer.starts_with('/') => root.pointer(pointer).is_none(),
-                    _ => said.contains(reference.trim_start_matches('#')),
+                    _ => message.contains(reference.trim_start_matches('#')),
                 };
                 lost.then(|| (path.clone(), reference))
             }
-            None => lost_reference(root, member, path, said),
+            None => lost_reference(root, member, path, message),
         };
         path.truncate(length);
         found

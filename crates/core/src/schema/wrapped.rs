@@ -29,15 +29,15 @@ pub fn of_object(schema: &Value) -> Cow<'_, Value> {
     }
     let mut inside = schema.clone();
     move_references(&mut inside);
-    let mut around = Map::new();
+    let mut wrapped = Map::new();
     // The dialect belongs to the document.
     if let Some(dialect @ Value::String(_)) = schema.get("$schema") {
-        around.insert("$schema".into(), dialect.clone());
+        wrapped.insert("$schema".into(), dialect.clone());
     }
-    around.insert("type".into(), "object".into());
-    around.insert("properties".into(), json!({RESULT: inside}));
-    around.insert("required".into(), json!([RESULT]));
-    Cow::Owned(Value::Object(around))
+    wrapped.insert("type".into(), "object".into());
+    wrapped.insert("properties".into(), json!({RESULT: inside}));
+    wrapped.insert("required".into(), json!([RESULT]));
+    Cow::Owned(Value::Object(wrapped))
 }
 
 /// Whether a schema looks like one that [`of_object`] wrapped in an object.
@@ -58,7 +58,7 @@ pub fn inside(value: &Value) -> Option<&Value> {
 
 /// A value inside an object.
 #[must_use]
-pub fn around(value: Value) -> Value {
+pub fn wrap_value(value: Value) -> Value {
     json!({RESULT: value})
 }
 
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn wrapping_a_schema_moves_its_references() {
-        let around =
+        let object_of =
             |inside: Value| json!({"type": "object", "properties": {"result": inside}, "required": ["result"]});
         for same in [json!({"type": "object"}), json!({"type": "object", "properties": {"a": {"$ref": "#"}}})] {
             check(&same, &same);
@@ -115,7 +115,7 @@ mod tests {
             json!({"const": {"$ref": "#"}, "items": {"$ref": "other.json#/a"}, "$dynamicRef": "#name"}),
             json!({"$id": "https://x/y", "items": {"$ref": "#/$defs/a"}}),
         ] {
-            check(&inside, &around(inside.clone()));
+            check(&inside, &object_of(inside.clone()));
         }
         for (given, moved) in [
             (
@@ -131,16 +131,16 @@ mod tests {
                 json!({"items": {"$id": "#here", "$ref": "#/properties/result/a"}, "not": {"$id": "b", "$ref": "#/a"}}),
             ),
         ] {
-            check(&given, &around(moved));
+            check(&given, &object_of(moved));
         }
-        let mut dialect = around(json!({"$schema": "d", "type": "null"}));
+        let mut dialect = object_of(json!({"$schema": "d", "type": "null"}));
         dialect["$schema"] = json!("d");
         check(&json!({"$schema": "d", "type": "null"}), &dialect);
     }
 
     #[test]
     fn values_are_wrapped_and_unwrapped() {
-        assert_eq!(inside(&around(json!([1]))), Some(&json!([1])));
+        assert_eq!(inside(&wrap_value(json!([1]))), Some(&json!([1])));
         for other in [json!([1]), json!({}), json!({"result": 1, "more": 2}), json!("result")] {
             assert_eq!(inside(&other), None, "{other}");
         }

@@ -66,9 +66,9 @@ impl Channels {
     pub fn get(&self, name: &str) -> Result<ChannelConfig, String> {
         let is_legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         if name.is_empty() || name.len() > MAX_NAME || !name.chars().all(is_legal) {
-            let shown: String = name.chars().take(MAX_NAME).collect();
+            let quoted_name: String = name.chars().take(MAX_NAME).collect();
             return Err(format!(
-                "`{shown}` is not the name of a channel: it has 1 to {MAX_NAME} letters, digits, `-`, `_` and `.`"
+                "`{quoted_name}` is not the name of a channel: it has 1 to {MAX_NAME} letters, digits, `-`, `_` and `.`"
             ));
         }
         Ok(self.0.get(name).cloned().unwrap_or_default())

@@ -82,8 +82,8 @@ impl FileUse {
     /// Returns whether the notes must be read: to taint the result, if `is_kept`, or to update the notes on written
     /// files.
     #[must_use]
-    pub fn needs_notes(&self, is_kept: bool, given: &Taint) -> bool {
-        let may_mark = !given.is_empty() && !self.changes.is_empty();
+    pub fn needs_notes(&self, is_kept: bool, argument_taint: &Taint) -> bool {
+        let may_mark = !argument_taint.is_empty() && !self.changes.is_empty();
         may_mark || !self.replaces.is_empty() || self.program.is_some() || (is_kept && !self.reads.is_empty())
     }
 }
@@ -124,15 +124,15 @@ impl FileNotes {
         Self(notes)
     }
 
-    /// Returns the taint of a call's input files, and the notes it adds. `given` is the taint of its arguments.
+    /// Returns the taint of a call's input files, and the notes it adds. `argument_taint` is the taint of its arguments.
     ///
     /// - Files it writes get the taint of its arguments before it runs, so that no interruption loses it.
     /// - A file that it replaces with untainted arguments is clean once it has succeeded.
     /// - A program reads everything below its folder, and the tainted files that its text names. Everything below its
     ///   folder may be its output, with the taint of its text and of the files, or their folders, that the text names.
     #[must_use]
-    pub fn judge(&self, usage: &FileUse, arguments: &Value, given: &Taint) -> FileTaint {
-        let (mut found, mut moved) = (FileTaint::default(), given.clone());
+    pub fn judge(&self, usage: &FileUse, arguments: &Value, argument_taint: &Taint) -> FileTaint {
+        let (mut found, mut moved) = (FileTaint::default(), argument_taint.clone());
         let is_full = self.0.rows().len() >= MAX_NOTES;
         for path in usage.reads.iter().chain(&usage.program) {
             found.read.add(&self.taint(path));
@@ -163,18 +163,18 @@ impl FileNotes {
 
     /// Returns whether notes at or above this path have this taint.
     fn covers(&self, path: &Path, taint: &Taint) -> bool {
-        let (place, mut known) = (note_path(path), Taint::default());
+        let (place, mut noted_taint) = (note_path(path), Taint::default());
         for one in deciding(self.0.rows().iter().map(|(_, one)| one), &place, None) {
             if is_below(&place, &one.path) {
-                known.add(&one.taint);
+                noted_taint.add(&one.taint);
             } else if one.method.replaces() {
                 // Older notes do not apply to this file.
                 break;
             }
         }
-        let mut both = known.clone();
+        let mut both = noted_taint.clone();
         both.add(taint);
-        both == known
+        both == noted_taint
     }
 
     /// Returns the taint of the noted files that the arguments mention: by name or, below `folder`, by the name of a
@@ -224,11 +224,11 @@ impl WriteNotes {
     /// Builds them from the rows of [`WRITES`], newest first. A call's note on its end replaces that on its beginning.
     #[must_use]
     pub fn of(newest: Vec<LogRow>) -> Self {
-        let mut known = HashSet::new();
+        let mut seen_calls = HashSet::new();
         let notes = newest.into_iter().filter_map(|row| {
             let LogEntry::Value(WrittenValue { path, data, .. }) = row.entry else { return None };
             let call = (row.author.session, row.author.call, path.clone());
-            Some((path, serde_json::from_value(data).ok().filter(|_| known.insert(call))?))
+            Some((path, serde_json::from_value(data).ok().filter(|_| seen_calls.insert(call))?))
         });
         Self(notes.collect())
     }

@@ -200,7 +200,7 @@ pub trait RunStore: Send + Sync {
 
 /// An object to store.
 #[derive(Debug, Clone, PartialEq)]
-pub struct KeptObject {
+pub struct StoredObject {
     /// Its kind.
     pub kind: &'static str,
     /// Its id, unique for its kind and owner.
@@ -216,13 +216,13 @@ pub struct KeptObject {
 #[async_trait]
 pub trait ObjectStore: Send + Sync {
     /// Stores these objects in one transaction, and replaces those of the same kind and id.
-    async fn put_objects(&self, _owner: &str, _objects: &[KeptObject]) -> Result<(), StoreError> {
+    async fn put_objects(&self, _owner: &str, _objects: &[StoredObject]) -> Result<(), StoreError> {
         Err(Unsupported("the store of objects").into())
     }
 
     /// Stores one object, like [`ObjectStore::put_objects`].
     async fn put_object(&self, owner: &str, kind: &'static str, id: &str, object: Value) -> Result<(), StoreError> {
-        self.put_objects(owner, &[KeptObject { kind, id: id.to_owned(), object, only_if_there: false }]).await
+        self.put_objects(owner, &[StoredObject { kind, id: id.to_owned(), object, only_if_there: false }]).await
     }
 
     /// Replaces an object of this kind and id. Returns whether it existed; otherwise stores nothing.

@@ -137,8 +137,8 @@ impl Trace {
     /// that is its own ancestor, which only a corrupt ledger has.
     #[must_use]
     pub fn of(summary: &TraceSummary, entries: &[LedgerEntry]) -> Self {
-        let known: HashMap<OpId, usize> = entries.iter().enumerate().map(|(at, entry)| (entry.op.id, at)).collect();
-        let parent = |at: usize| entries[at].op.lineage.parent.and_then(|parent| known.get(&parent)).copied();
+        let positions: HashMap<OpId, usize> = entries.iter().enumerate().map(|(at, entry)| (entry.op.id, at)).collect();
+        let parent = |at: usize| entries[at].op.lineage.parent.and_then(|parent| positions.get(&parent)).copied();
         let mut children: HashMap<usize, Vec<usize>> = HashMap::new();
         let mut tops = Vec::new();
         for at in 0..entries.len() {
@@ -161,7 +161,7 @@ impl Trace {
         }
         let sums = summary.sums;
         let counted = sums.tool_calls + sums.model_calls + sums.jobs;
-        let shown = entries.iter().filter(|entry| entry.kind != OpKind::Guard).count() as u64;
+        let listed_count = entries.iter().filter(|entry| entry.kind != OpKind::Guard).count() as u64;
         Self {
             run: summary.run.clone(),
             session: summary.session.to_string(),
@@ -169,7 +169,7 @@ impl Trace {
             latency_ms: summary.ended_ms.saturating_sub(summary.started_ms),
             live: summary.live,
             totals: sums,
-            left_out: counted.saturating_sub(shown),
+            left_out: counted.saturating_sub(listed_count),
             turns,
         }
     }

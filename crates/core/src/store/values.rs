@@ -97,10 +97,10 @@ pub(super) fn deciding<'a>(
     path: &str,
     instance: Option<&str>,
 ) -> Vec<&'a WrittenValue> {
-    let seen = |one: &&WrittenValue| one.instance.is_none() || one.instance.as_deref() == instance;
+    let is_visible = |one: &&WrittenValue| one.instance.is_none() || one.instance.as_deref() == instance;
     let near = |one: &&WrittenValue| is_below(&one.path, path) || is_below(path, &one.path);
     let mut newest = Vec::new();
-    for one in written.rev().filter(seen).filter(near) {
+    for one in written.rev().filter(is_visible).filter(near) {
         newest.push(one);
         if one.method.replaces() && is_below(path, &one.path) {
             break;

@@ -91,16 +91,16 @@ pub(super) async fn list(State(api): State<Arc<Api>>, QueryParams(asked): QueryP
 pub(super) async fn show(State(api): State<Arc<Api>>, PathParam(id): PathParam) -> ApiResult {
     api.owner_only()?;
     let inbox = &api.stores.inbox;
-    let (mut shown, call) = match (inbox.question(&id).await?, inbox.form(&id).await?) {
+    let (mut item_json, call) = match (inbox.question(&id).await?, inbox.form(&id).await?) {
         (Some(question), _) => (question.to_json(), Some(question)),
         (None, Some(form)) => (form.to_json(), None),
         (None, None) => return Err(ApiError::not_found(format!("no question has the id {id}"))),
     };
     let pending = call.filter(|question| question.state == QuestionState::Pending);
     if let (Some(question), Some(operator)) = (pending, &api.operator) {
-        shown["prospect"] = operator.decision_preview(&question.request).await?;
+        item_json["prospect"] = operator.decision_preview(&question.request).await?;
     }
-    api.ok(&shown)
+    api.ok(&item_json)
 }
 
 /// Handles `POST /api/approvals/{id}`.
@@ -136,7 +136,7 @@ pub(super) async fn answer(
 }
 
 /// Answers a form that a tool's source sent.
-async fn answer_form(api: &Api, id: &str, asked: DecideRequest) -> ApiResult {
+async fn answer_form(api: &Api, id: &str, request: DecideRequest) -> ApiResult {
     let inbox = &api.stores.inbox;
     let Some(form) = inbox.form(id).await? else {
         return Err(match inbox.question(id).await? {
@@ -144,13 +144,13 @@ async fn answer_form(api: &Api, id: &str, asked: DecideRequest) -> ApiResult {
             None => ApiError::not_found(format!("no question has the id {id}")),
         });
     };
-    let (reply, state) = match asked.decision {
+    let (reply, state) = match request.decision {
         // The schema of a settled form is not stored, so the content of a late answer is not checked.
         Decision::Accept if form.state != QuestionState::Pending => {
             (FormReply::Accept { content: Map::new() }, QuestionState::Approved)
         }
         Decision::Accept => {
-            let content = filled_in(&form, asked.content.unwrap_or_default())?;
+            let content = filled_in(&form, request.content.unwrap_or_default())?;
             (FormReply::Accept { content }, QuestionState::Approved)
         }
         _ => (FormReply::Decline, QuestionState::Denied),
@@ -159,12 +159,12 @@ async fn answer_form(api: &Api, id: &str, asked: DecideRequest) -> ApiResult {
 }
 
 /// Returns the content, if it is valid for the form.
-fn filled_in(form: &FormQuestion, given: Map<String, Value>) -> Result<Map<String, Value>, ApiError> {
+fn filled_in(form: &FormQuestion, content: Map<String, Value>) -> Result<Map<String, Value>, ApiError> {
     let checked = match &form.request.wants {
-        RequestedAction::Form(schema) => {
-            Form::new(form.request.message.clone(), schema).map_err(|why| vec![why]).and_then(|form| form.check(given))
-        }
-        RequestedAction::Page(_) if given.is_empty() => Ok(given),
+        RequestedAction::Form(schema) => Form::new(form.request.message.clone(), schema)
+            .map_err(|why| vec![why])
+            .and_then(|form| form.check(content)),
+        RequestedAction::Page(_) if content.is_empty() => Ok(content),
         RequestedAction::Page(_) => {
             Err(vec!["it asks for a page to be opened; there is nothing to fill in".to_owned()])
         }
@@ -174,8 +174,8 @@ fn filled_in(form: &FormQuestion, given: Map<String, Value>) -> Result<Map<Strin
 
 fn settled<Q, A>(api: &Api, id: &str, answered: AnswerStatus<InboxItem<Q, A>>, state: QuestionState) -> ApiResult {
     match answered {
-        AnswerStatus::Counts => api.ok(&json!({"id": id, "state": state})),
-        AnswerStatus::TooLate(question) => {
+        AnswerStatus::Accepted => api.ok(&json!({"id": id, "state": state})),
+        AnswerStatus::AlreadySettled(question) => {
             let by = question.settled_by().map(|by| format!(" by {by}")).unwrap_or_default();
             let state = question.state.as_str();
             Err(ApiError::conflict(format!("{id} is {state}{by} already: this answer came too late")))

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use toolwright_core::Entry;
 use toolwright_core::context::{EstimatedTokens, Exactness, TokenCounter};
-use toolwright_core::model::ShownTool;
+use toolwright_core::model::RequestTool;
 use toolwright_models::dialect::translate;
 use toolwright_models::{Api as ModelApi, tools_json};
 
@@ -222,8 +222,8 @@ pub(super) struct Encoding {
 
 /// Handles `GET /api/tokens`: each definition in the encoding of a model API.
 pub(super) async fn tokens(State(api): State<Arc<Api>>, QueryParams(asked): QueryParams<Encoding>) -> ApiResult {
-    let wanted = asked.api.as_deref().unwrap_or(ModelApi::OpenAiChat.as_str());
-    let Some(model_api) = ModelApi::ALL.into_iter().find(|api| api.as_str() == wanted) else {
+    let api_name = asked.api.as_deref().unwrap_or(ModelApi::OpenAiChat.as_str());
+    let Some(model_api) = ModelApi::ALL.into_iter().find(|api| api.as_str() == api_name) else {
         let all = ModelApi::ALL.map(ModelApi::as_str).join(", ");
         return Err(ApiError::bad_request(format!("`api` is one of {all}")));
     };
@@ -268,14 +268,14 @@ struct EncodedSize {
 
 impl EncodedSize {
     fn of(entries: &[&Entry], api: ModelApi, counter: Option<&dyn TokenCounter>) -> Self {
-        let shown = entries.iter().map(|entry| ShownTool {
+        let request_tools = entries.iter().map(|entry| RequestTool {
             name: entry.wire_name.clone(),
             description: entry.definition().description.clone(),
             parameters: entry.shown_schema(),
-            ..ShownTool::default()
+            ..RequestTool::default()
         });
-        let shown: Vec<ShownTool> = shown.collect();
-        let set = translate(api.dialect(), &shown, false);
+        let request_tools: Vec<RequestTool> = request_tools.collect();
+        let set = translate(api.dialect(), &request_tools, false);
         let text = if set.tools.is_empty() { String::new() } else { tools_json(api, &set).to_string() };
         let exact = counter.map(|counter| counter.count(&text)).filter(|(_, how)| *how == Exactness::Exact);
         let tokens = exact.map_or_else(|| EstimatedTokens::of_bytes(text.len()), |(tokens, _)| tokens);

@@ -24,7 +24,7 @@ use tokio::sync::Semaphore;
 use toolwright_core::pattern::allowed_by;
 use toolwright_core::policy::Profile;
 use toolwright_core::session::Principal;
-use toolwright_core::store::{KeptObject, StoreError};
+use toolwright_core::store::{StoreError, StoredObject};
 use toolwright_models::served::{Fault, ServedApi};
 
 use crate::Gateway;
@@ -60,8 +60,8 @@ impl RecordKind {
     }
 
     /// An object of this kind, to keep.
-    fn kept(self, id: &str, object: Value) -> KeptObject {
-        KeptObject { kind: self.as_str(), id: id.to_owned(), object, only_if_there: false }
+    fn stored_object(self, id: &str, object: Value) -> StoredObject {
+        StoredObject { kind: self.as_str(), id: id.to_owned(), object, only_if_there: false }
     }
 }
 

@@ -18,7 +18,7 @@ use toolwright_core::cancel::Cancel;
 use toolwright_core::model::{Message, ModelRequest, StopReason, Usage};
 use toolwright_core::operation::Lineage;
 use toolwright_core::session::{PeerProcess, Principal, Session, SessionId};
-use toolwright_core::store::KeptObject;
+use toolwright_core::store::StoredObject;
 use toolwright_models::served::{Fault, ResponseEnd, ResponsePiece, ServedApi, ServedRequest, input_system};
 use toolwright_runtime::executor::{ModelAsk, ModelQuestion};
 
@@ -65,7 +65,7 @@ pub(super) struct ResponseWork {
     pub(super) cancel: Cancel,
     pub(super) output: Arc<Output>,
     /// Whether the store has it. If it is then missing there, it was deleted and is not stored again.
-    pub(super) kept: AtomicBool,
+    pub(super) is_stored: AtomicBool,
     /// Keeps other requests from resuming it, once the store has it.
     pub(super) lock: Mutex<Option<ContinuationLock>>,
 }
@@ -120,9 +120,9 @@ impl Facade {
         earlier: Continuation,
         resumed: Option<ResumedRun>,
     ) -> Result<impl FnOnce(), Refusal> {
-        if let Some(said) = &earlier.repeated_answer {
-            work.output.replay(&said["pieces"]);
-            return Ok(work.output.end(end_of(said)?));
+        if let Some(answer) = &earlier.repeated_answer {
+            work.output.replay(&answer["pieces"]);
+            return Ok(work.output.end(end_of(answer)?));
         }
         let (items, is_repeat, is_answer) = (earlier.items.clone(), earlier.repeated_id.is_some(), earlier.is_answer());
         let is_raw = matches!(work.target, RunTarget::Raw(_));
@@ -153,18 +153,18 @@ impl Facade {
         }
         let objects = self.source.objects();
         let owner = work.principal.id.as_str();
-        let mut kept = Vec::new();
+        let mut to_store = Vec::new();
         if !left.open.is_empty() {
             // An existing turn may already have its answer.
             if !(is_repeat && objects.object(owner, RecordKind::Turn.as_str(), &work.id).await?.is_some()) {
                 let mut turn = saved.clone();
                 turn["after"] = json!(work.request.previous_response);
-                kept.push(RecordKind::Turn.kept(&work.id, turn));
+                to_store.push(RecordKind::Turn.stored_object(&work.id, turn));
             }
-            kept.extend(left.open.keys().map(|call| RecordKind::Call.kept(call, json!(work.id))));
+            to_store.extend(left.open.keys().map(|call| RecordKind::Call.stored_object(call, json!(work.id))));
         }
         let end = &left.end;
-        let said = (is_answer && left.state.is_some()).then(|| {
+        let answer = (is_answer && left.state.is_some()).then(|| {
             let created = work.created;
             json!({"pieces": work.output.pieces(), "stop": end.stop, "usage": end.usage, "created": created})
         });
@@ -184,14 +184,17 @@ impl Facade {
                     }
                     (conversation["items"], conversation["last"]) = (Value::Array(all), json!(work.id));
                     // A conversation that was deleted meanwhile stays deleted.
-                    kept.push(KeptObject { only_if_there: true, ..RecordKind::Conversation.kept(id, conversation) });
+                    to_store.push(StoredObject {
+                        only_if_there: true,
+                        ..RecordKind::Conversation.stored_object(id, conversation)
+                    });
                 }
             }
-            kept.extend(work.response(Some(saved)));
+            to_store.extend(work.response(Some(saved)));
         }
-        kept.extend(work.stateless_answer(200, &work.output.body(), said));
-        kept.extend(self.of_session(work, "finished").await?);
-        self.keep(work, kept).await?;
+        to_store.extend(work.stateless_answer(200, &work.output.body(), answer));
+        to_store.extend(self.of_session(work, "finished").await?);
+        self.keep(work, to_store).await?;
         Ok(send_end)
     }
 
@@ -200,28 +203,28 @@ impl Facade {
     pub(super) async fn record_start(
         self: &Arc<Self>,
         work: &ResponseWork,
-        answered: Option<KeptObject>,
+        answered: Option<StoredObject>,
     ) -> Result<(), Refusal> {
-        let mut kept = Vec::from_iter(answered);
+        let mut objects = Vec::from_iter(answered);
         let is_recorded = work.lock().is_some();
         if (work.is_kept() || work.is_left()) && !is_recorded {
             let kind = if work.is_kept() { RecordKind::Response } else { RecordKind::Answer };
             let lock = self.reserve(&work.principal.id, kind, &work.id).await?;
             *work.lock() = Some(lock);
-            kept.extend(self.of_session(work, "last").await?);
-            kept.extend(work.response(None).or_else(|| work.started()));
+            objects.extend(self.of_session(work, "last").await?);
+            objects.extend(work.response(None).or_else(|| work.started()));
         }
-        self.keep(work, kept).await
+        self.keep(work, objects).await
     }
 
     /// Notes the work as the `last` or the last `finished` answer of its client's session, if it can be fetched by that.
-    async fn of_session(&self, work: &ResponseWork, key: &str) -> Result<Option<KeptObject>, Refusal> {
+    async fn of_session(&self, work: &ResponseWork, key: &str) -> Result<Option<StoredObject>, Refusal> {
         let Some(session) = work.session.as_ref().filter(|_| work.is_left()) else { return Ok(None) };
         let (objects, kind) = (self.source.objects(), RecordKind::Answer);
         let noted = objects.object(&work.principal.id, kind.as_str(), session).await?;
         let mut noted = noted.unwrap_or_else(|| json!({}));
         noted[key] = json!(work.id);
-        Ok(Some(kind.kept(session, noted)))
+        Ok(Some(kind.stored_object(session, noted)))
     }
 
     /// Keeps what a request leaves, in one step: nobody finds a part of it. Of a response that its owner deleted nothing is
@@ -229,20 +232,21 @@ impl Facade {
     pub(super) async fn keep(
         &self,
         work: &ResponseWork,
-        objects: impl IntoIterator<Item = KeptObject>,
+        objects: impl IntoIterator<Item = StoredObject>,
     ) -> Result<(), Refusal> {
         let is_deleted = || work.output.deleted.load(Ordering::Relaxed);
         // The turn that it answered keeps that.
-        let is_of_response = |kept: &KeptObject| {
-            kept.kind != RecordKind::Conversation.as_str()
-                && (kept.kind != RecordKind::Turn.as_str() || kept.id == work.id)
+        let is_of_response = |object: &StoredObject| {
+            object.kind != RecordKind::Conversation.as_str()
+                && (object.kind != RecordKind::Turn.as_str() || object.id == work.id)
         };
-        let kept: Vec<_> = objects.into_iter().filter(|kept| !(is_deleted() && is_of_response(kept))).collect();
-        if kept.is_empty() {
+        let remaining: Vec<_> =
+            objects.into_iter().filter(|object| !(is_deleted() && is_of_response(object))).collect();
+        if remaining.is_empty() {
             return Ok(());
         }
         let owner = work.principal.id.as_str();
-        self.source.objects().put_objects(owner, &kept).await?;
+        self.source.objects().put_objects(owner, &remaining).await?;
         if is_deleted() {
             self.remove_response(owner, &work.id).await?;
         }
@@ -257,7 +261,7 @@ impl Facade {
         // A stateless client sends the whole conversation.
         let mut messages = if is_chained(&work.request) { earlier.messages } else { Vec::new() };
         messages.extend(work.request.request.messages.iter().cloned());
-        let asked = ModelRequest { messages: messages.clone(), ..work.request.request.clone() };
+        let model_request = ModelRequest { messages: messages.clone(), ..work.request.request.clone() };
         let owner = Session {
             id: SessionId::new(session.as_str()),
             principal: work.principal.clone(),
@@ -269,13 +273,13 @@ impl Facade {
             op,
             session: &owner,
             model,
-            question: ModelQuestion::Answer(&asked),
+            question: ModelQuestion::Answer(&model_request),
             tools: None,
             lost: work.lost.clone(),
             note: None,
         };
         let record = executor.models().open_record(ask);
-        let answer = record.complete(&*executor.services().model, &asked, &*work.output, &work.cancel).await;
+        let answer = record.complete(&*executor.services().model, &model_request, &*work.output, &work.cancel).await;
         record.end(&answer);
         let response = answer.map_err(|error| Refusal::of_model(&error))?;
         let (mut calls, opaque) = (response.calls, response.opaque);
@@ -340,16 +344,16 @@ impl Facade {
             })
             .await
             .map_err(|message| Refusal::new(Fault::Invalid, message))?;
-        let asked = &work.request.request;
+        let model_request = &work.request.request;
         config.client = ClientRunOptions {
-            tools: asked.tools.to_vec(),
-            tool_choice: asked.tool_choice.clone(),
-            parallel_calls: asked.parallel_calls,
-            output: asked.output.clone(),
+            tools: model_request.tools.to_vec(),
+            tool_choice: model_request.tool_choice.clone(),
+            parallel_calls: model_request.parallel_calls,
+            output: model_request.output.clone(),
         };
-        config.max_tokens = asked.max_tokens.or(config.max_tokens);
-        config.temperature = asked.temperature.or(config.temperature);
-        config.settings = asked.settings.clone().or(&config.settings);
+        config.max_tokens = model_request.max_tokens.or(config.max_tokens);
+        config.temperature = model_request.temperature.or(config.temperature);
+        config.settings = model_request.settings.clone().or(&config.settings);
         config.limits.calls = config.limits.calls.into_iter().chain(work.request.max_calls).min();
         options.watcher = Some(Arc::clone(&work.output) as _);
         options.lost = work.lost.clone().into();
@@ -373,8 +377,8 @@ impl Facade {
             }
             Status::Suspended => {
                 for mut call in state.client_calls() {
-                    let known = output.id_of_call(&call.id);
-                    let own = std::mem::replace(&mut call.id, known);
+                    let listed_id = output.id_of_call(&call.id);
+                    let own = std::mem::replace(&mut call.id, listed_id);
                     open.insert(call.id.clone(), own);
                     output.piece(&ResponsePiece::Call(call));
                 }
@@ -391,7 +395,7 @@ impl Facade {
                 return Err(output.refusal().unwrap_or_else(|| Refusal::new(Fault::Internal, "the model failed")));
             }
             _ => match &report.final_report {
-                Some(given) => output.answer(&given.text()),
+                Some(final_report) => output.answer(&final_report.text()),
                 None => output.answer(&report.answer),
             },
         }
@@ -442,50 +446,50 @@ impl ResponseWork {
     }
 
     /// The response as it is now, if it is kept: with what the next request goes on from, once it is `saved`.
-    pub(super) fn response(&self, saved: Option<Value>) -> Option<KeptObject> {
+    pub(super) fn response(&self, saved: Option<Value>) -> Option<StoredObject> {
         if !self.is_kept() {
             return None;
         }
         let is_saved = saved.is_some();
-        let mut kept = saved.unwrap_or_else(|| json!({}));
-        kept["response"] = self.output.body();
+        let mut record = saved.unwrap_or_else(|| json!({}));
+        record["response"] = self.output.body();
         if !is_saved && self.cancel.cause().is_some() {
-            (kept["response"]["status"], kept["response"]["error"]) = (json!("cancelled"), Value::Null);
+            (record["response"]["status"], record["response"]["error"]) = (json!("cancelled"), Value::Null);
         }
-        if kept["response"]["status"] == "in_progress" {
-            self.add_progress(&mut kept);
+        if record["response"]["status"] == "in_progress" {
+            self.add_progress(&mut record);
         }
-        kept["input"] = Value::Array(self.input_items());
-        let only_if_there = self.kept.swap(true, Ordering::Relaxed);
-        Some(KeptObject { only_if_there, ..RecordKind::Response.kept(&self.id, kept) })
+        record["input"] = Value::Array(self.input_items());
+        let only_if_there = self.is_stored.swap(true, Ordering::Relaxed);
+        Some(StoredObject { only_if_there, ..RecordKind::Response.stored_object(&self.id, record) })
     }
 
     /// The answer of an API without state, while it is in progress, if it goes on without its client.
-    fn started(&self) -> Option<KeptObject> {
-        let mut kept = json!({});
-        self.add_progress(&mut kept);
-        self.is_left().then(|| RecordKind::Answer.kept(&self.id, kept))
+    fn started(&self) -> Option<StoredObject> {
+        let mut record = json!({});
+        self.add_progress(&mut record);
+        self.is_left().then(|| RecordKind::Answer.stored_object(&self.id, record))
     }
 
     /// Marks a record as in progress. Adds what another process needs to resume the work, if it may go on without its
     /// client.
-    fn add_progress(&self, kept: &mut Value) {
-        (kept["in_progress"], kept["created"]) = (json!(true), json!(self.created));
+    fn add_progress(&self, record: &mut Value) {
+        (record["in_progress"], record["created"]) = (json!(true), json!(self.created));
         if self.survives_disconnect || self.output.has_question() {
-            kept["request"] = json!(String::from_utf8_lossy(&self.body));
-            kept["of_session"] = json!(self.session);
-            kept["pieces"] = self.output.pieces();
+            record["request"] = json!(String::from_utf8_lossy(&self.body));
+            record["of_session"] = json!(self.session);
+            record["pieces"] = self.output.pieces();
         }
     }
 
-    /// The answer of an API without state, if it goes on without its client; and what the answer `said`, if the request may
+    /// The answer of an API without state, if it goes on without its client; and its stored `answer`, if the request may
     /// be sent again.
-    pub(super) fn stateless_answer(&self, status: u16, body: &Value, said: Option<Value>) -> Option<KeptObject> {
-        let mut kept = if self.is_left() { json!({"status": status, "body": body}) } else { Value::Null };
-        if let Some(said) = said {
-            kept["said"] = said;
+    pub(super) fn stateless_answer(&self, status: u16, body: &Value, answer: Option<Value>) -> Option<StoredObject> {
+        let mut record = if self.is_left() { json!({"status": status, "body": body}) } else { Value::Null };
+        if let Some(answer) = answer {
+            record["said"] = answer;
         }
-        (!kept.is_null()).then(|| RecordKind::Answer.kept(&self.id, kept))
+        (!record.is_null()).then(|| RecordKind::Answer.stored_object(&self.id, record))
     }
 
     fn client_offers(&self, tool: &str) -> bool {
@@ -499,12 +503,12 @@ impl ResponseWork {
 }
 
 /// Restores the end of a stored answer.
-fn end_of(said: &Value) -> Result<ResponseEnd, Refusal> {
+fn end_of(answer: &Value) -> Result<ResponseEnd, Refusal> {
     let damaged = |error: serde_json::Error| {
         Refusal::new(Fault::Internal, format!("the end of an answer that was kept cannot be read: {error}"))
     };
-    let stop = StopReason::deserialize(&said["stop"]).map_err(damaged)?;
-    let usage = Usage::deserialize(&said["usage"]).map_err(damaged)?;
+    let stop = StopReason::deserialize(&answer["stop"]).map_err(damaged)?;
+    let usage = Usage::deserialize(&answer["usage"]).map_err(damaged)?;
     Ok(ResponseEnd { stop, usage, pending: false })
 }
 

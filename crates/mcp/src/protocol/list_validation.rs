@@ -62,19 +62,19 @@ pub fn output_schema(schema: &Value, era: Era) -> Cow<'_, Value> {
 #[must_use]
 pub fn structured(value: Value, schema: Option<&Value>, era: Era) -> Value {
     let is_object = value.is_object() && schema.is_none_or(wrapped::is_of_object);
-    if era == Era::Modern || is_object { value } else { wrapped::around(value) }
+    if era == Era::Modern || is_object { value } else { wrapped::wrap_value(value) }
 }
 
 /// Corrects another field of a tool; `None` if no part of it is valid. Unknown fields stay.
 #[must_use]
 pub fn field<'a>(key: &str, value: &'a Value) -> Option<Cow<'a, Value>> {
     match key {
-        "annotations" => kept(value, |key, value| match key {
+        "annotations" => valid_part(value, |key, value| match key {
             "title" => value.is_string(),
             "readOnlyHint" | "destructiveHint" | "idempotentHint" | "openWorldHint" => value.is_boolean(),
             _ => true,
         }),
-        "execution" => kept(value, |key, value| match key {
+        "execution" => valid_part(value, |key, value| match key {
             "taskSupport" => matches!(value.as_str(), Some("required" | "optional" | "forbidden")),
             _ => true,
         }),
@@ -193,7 +193,7 @@ pub fn mistakes_warning(server: &str, what: &str, mistakes: &[String]) -> Option
 
 /// Corrects `Annotations`.
 fn shown_to(value: &Value) -> Option<Cow<'_, Value>> {
-    kept(value, |key, value| match key {
+    valid_part(value, |key, value| match key {
         "audience" => {
             let is_role = |role: &Value| matches!(role.as_str(), Some("user" | "assistant"));
             value.as_array().is_some_and(|roles| roles.iter().all(is_role))
@@ -259,7 +259,7 @@ pub fn mistakes(tool: &Map<String, Value>) -> Vec<&str> {
 }
 
 /// Removes fields that `is_sound` rejects from an object.
-fn kept(value: &Value, is_sound: impl Fn(&str, &Value) -> bool) -> Option<Cow<'_, Value>> {
+fn valid_part(value: &Value, is_sound: impl Fn(&str, &Value) -> bool) -> Option<Cow<'_, Value>> {
     let fields = value.as_object()?;
     if fields.iter().all(|(key, value)| is_sound(key, value)) {
         return Some(Cow::Borrowed(value));
@@ -284,7 +284,7 @@ fn named<'a>(value: &'a Value, key: &str, is_sound: impl Fn(&str, &Value) -> boo
     let sound: Vec<Cow<'_, Value>> = all
         .iter()
         .filter(|one| one.get(key).is_some_and(Value::is_string))
-        .filter_map(|one| kept(one, &is_sound))
+        .filter_map(|one| valid_part(one, &is_sound))
         .collect();
     if sound.len() == all.len() && sound.iter().all(|icon| matches!(icon, Cow::Borrowed(_))) {
         return Some(Cow::Borrowed(value));

@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde::ser::SerializeSeq as _;
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
-use toolwright_core::model::{Effort, Message, ModelRequest, ShownTool, ToolChoice, ToolVisibility};
+use toolwright_core::model::{Effort, Message, ModelRequest, RequestTool, ToolChoice, ToolVisibility};
 
 use self::request::{set, tools_place};
 use self::response::ApiDecoder;
@@ -60,7 +60,7 @@ pub fn encode_with(request: &ModelRequest, model: &str, tools: &EncodedTools) ->
 
 impl RequestPart {
     /// The APIs that lack it for all models: those that leave it out of `request`, which has it.
-    pub(crate) fn lacking(self, request: &ModelRequest) -> Vec<Api> {
+    pub(crate) fn apis_without(self, request: &ModelRequest) -> Vec<Api> {
         let lacks = |api: &Api| {
             let model = match api {
                 Api::Anthropic => "claude-sonnet-4-5",
@@ -167,19 +167,19 @@ pub struct EncodedTools {
 impl EncodedTools {
     /// Translates `tools` for `api`. Strict decoding is requested where the tool's author did.
     #[must_use]
-    pub fn new(api: Api, tools: &[ShownTool]) -> Self {
+    pub fn new(api: Api, tools: &[RequestTool]) -> Self {
         Self::translated(api, tools, false)
     }
 
     /// Translates `tools` for `api`, and adds declarations of native tools; `strict` as in
     /// [`translate`].
-    fn translated(api: Api, tools: &[ShownTool], strict: bool) -> Self {
-        let declared = |tool: &ShownTool| tool.native.as_ref()?.get(api.as_str()).cloned();
+    fn translated(api: Api, tools: &[RequestTool], strict: bool) -> Self {
+        let declared = |tool: &RequestTool| tool.native.as_ref()?.get(api.as_str()).cloned();
         let natives: Arc<[Value]> = tools.iter().filter_map(declared).collect();
         if tools.iter().all(|tool| tool.native.is_none()) {
             return Self::with_natives(api, translate(api.dialect(), tools, strict).into(), natives);
         }
-        let functions: Vec<ShownTool> = tools.iter().filter(|tool| tool.native.is_none()).cloned().collect();
+        let functions: Vec<RequestTool> = tools.iter().filter(|tool| tool.native.is_none()).cloned().collect();
         Self::with_natives(api, translate(api.dialect(), &functions, strict).into(), natives)
     }
 
@@ -299,7 +299,7 @@ pub struct EncodedToolsCache {
 #[derive(Debug)]
 struct CachedTools {
     /// Identified by its address, which stays unique while it is held here.
-    list: Arc<[ShownTool]>,
+    list: Arc<[RequestTool]>,
     strict: bool,
     tools: EncodedTools,
 }
@@ -307,7 +307,7 @@ struct CachedTools {
 impl EncodedToolsCache {
     /// The translation of `tools` for `api`; `strict` as in [`translate`].
     #[must_use]
-    pub fn get(&self, api: Api, tools: &Arc<[ShownTool]>, strict: bool) -> EncodedTools {
+    pub fn get(&self, api: Api, tools: &Arc<[RequestTool]>, strict: bool) -> EncodedTools {
         let held = |lists: &[CachedTools]| {
             lists
                 .iter()
@@ -337,8 +337,8 @@ mod tests {
     #[test]
     fn tool_lists_are_translated_once_per_api() {
         let cache = EncodedToolsCache::default();
-        let list = || Arc::from(vec![ShownTool { name: "a".into(), ..ShownTool::default() }]);
-        let tools: Arc<[ShownTool]> = list();
+        let list = || Arc::from(vec![RequestTool { name: "a".into(), ..RequestTool::default() }]);
+        let tools: Arc<[RequestTool]> = list();
         let first = cache.get(Api::Anthropic, &tools, false);
         assert!(Arc::ptr_eq(first.set(), cache.get(Api::Anthropic, &tools, false).set()));
         assert!(!Arc::ptr_eq(first.set(), cache.get(Api::Gemini, &tools, false).set()));

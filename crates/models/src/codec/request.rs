@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 use toolwright_core::canonical::ContentHash;
-use toolwright_core::model::{ModelRequest, OutputFormat, PromptCache, PromptReuse, ShownTool};
+use toolwright_core::model::{ModelRequest, OutputFormat, PromptCache, PromptReuse, RequestTool};
 
 use crate::api::RequestPart;
 use crate::dialect::{self, Dialect, translate};
@@ -24,7 +24,7 @@ pub(crate) fn output_schema(dialect: Dialect, schema: &Value) -> OutputSchema {
         return OutputSchema { schema, strict: true };
     }
     let view = || {
-        let tool = ShownTool { name: "output".into(), parameters: schema.clone(), ..ShownTool::default() };
+        let tool = RequestTool { name: "output".into(), parameters: schema.clone(), ..RequestTool::default() };
         let view = translate(dialect, &[tool], false).tools.pop()?;
         view.wrapped.is_none().then_some(view.parameters)
     };

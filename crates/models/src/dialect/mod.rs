@@ -19,7 +19,7 @@ use std::collections::HashSet;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
-use toolwright_core::model::{ShownTool, ToolVisibility};
+use toolwright_core::model::{RequestTool, ToolVisibility};
 
 pub(crate) use keyword_values::{in_words, is_regular};
 pub use restore::PortableSchema;
@@ -144,12 +144,12 @@ impl Toolset {
 /// The result is always legal. Malformed keywords are corrected if their meaning is clear, and listed as losses; a tool
 /// that no arguments satisfy is left out.
 #[must_use]
-pub fn translate(dialect: Dialect, tools: &[ShownTool], strict: bool) -> Toolset {
+pub fn translate(dialect: Dialect, tools: &[RequestTool], strict: bool) -> Toolset {
     let mut set =
         Toolset { dialect, tools: Vec::with_capacity(tools.len()), losses: Vec::new(), quarantined: Vec::new() };
     let mut budget = Budget::ANTHROPIC;
     let mut names = HashSet::with_capacity(tools.len());
-    let deferred = |tool: &&ShownTool| tool.exposed == ToolVisibility::Deferred;
+    let deferred = |tool: &&RequestTool| tool.exposed == ToolVisibility::Deferred;
     for tool in tools.iter().filter(|tool| !deferred(tool)).chain(tools.iter().filter(deferred)) {
         let shown = if !is_legal_name(&tool.name) {
             Err("its name is not one that the API takes".to_owned())
@@ -171,7 +171,7 @@ pub fn translate(dialect: Dialect, tools: &[ShownTool], strict: bool) -> Toolset
 #[must_use]
 pub(crate) fn response_schema(dialect: Dialect, schema: &Value) -> Option<Value> {
     let rules = rules::rules_of_answers(dialect)?;
-    let tool = ShownTool { name: "answer".into(), parameters: schema.clone(), ..ShownTool::default() };
+    let tool = RequestTool { name: "answer".into(), parameters: schema.clone(), ..RequestTool::default() };
     let view = root::write(rules, &tool, &mut Vec::new()).ok()?;
     admit(dialect, &view.parameters, &mut Budget::ANTHROPIC.clone()).ok()?;
     // A response is not converted back.
@@ -181,7 +181,7 @@ pub(crate) fn response_schema(dialect: Dialect, schema: &Value) -> Option<Value>
 /// Translates one tool, or says why not.
 fn view(
     dialect: Dialect,
-    tool: &ShownTool,
+    tool: &RequestTool,
     strict: bool,
     budget: &mut Budget,
     losses: &mut Vec<Loss>,

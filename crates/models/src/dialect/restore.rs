@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
-use toolwright_core::model::ShownTool;
+use toolwright_core::model::RequestTool;
 
 use super::root::{self, ViewError};
 use super::types::Types;
@@ -265,7 +265,7 @@ impl PortableSchema {
     /// no arguments, or that cannot be followed, becomes an open object.
     #[must_use]
     pub fn new(name: &str, parameters: &Value) -> Self {
-        let tool = ShownTool { name: name.to_owned(), parameters: parameters.clone(), ..ShownTool::default() };
+        let tool = RequestTool { name: name.to_owned(), parameters: parameters.clone(), ..RequestTool::default() };
         let mut losses = Vec::new();
         match root::write(rules::rules(Dialect::Portable, false), &tool, &mut losses) {
             Ok(mut view) => Self { schema: view.parameters.take(), view: Some(view), losses },

@@ -1,7 +1,7 @@
 //! The root of a tool's schema, which every API requires to be an object. Most schemas are sent unchanged.
 
 use serde_json::{Map, Value, json};
-use toolwright_core::model::ShownTool;
+use toolwright_core::model::RequestTool;
 
 use super::keyword_values::{self, KeywordForm};
 use super::keywords::is_structural;
@@ -44,7 +44,7 @@ pub(super) fn is_open(parameters: &Value) -> bool {
 /// Translates `tool` by `rules`.
 pub(super) fn write(
     rules: &'static Rules,
-    tool: &ShownTool,
+    tool: &RequestTool,
     losses: &mut Vec<Loss>,
 ) -> Result<TranslatedTool, ViewError> {
     let bare;
@@ -83,7 +83,7 @@ pub(super) fn write(
 /// The translation, and whether the schema has references.
 pub(super) fn attempt(
     rules: &'static Rules,
-    tool: &ShownTool,
+    tool: &RequestTool,
     schema: &Value,
     is_bare: bool,
     losses: &mut Vec<Loss>,
@@ -138,7 +138,7 @@ pub(super) fn attempt(
 /// Translates the schema as the one property of an object.
 fn wrap(
     mut writer: Writer<'_, '_>,
-    tool: &ShownTool,
+    tool: &RequestTool,
     map: &Map<String, Value>,
     keyword: &'static str,
 ) -> Result<(TranslatedTool, bool), ViewError> {
@@ -162,7 +162,7 @@ fn wrap(
 
 fn finish(
     writer: Writer<'_, '_>,
-    tool: &ShownTool,
+    tool: &RequestTool,
     mut view: Map<String, Value>,
     undo: SchemaRestore,
     wrapped: Option<&'static str>,
@@ -172,7 +172,7 @@ fn finish(
 }
 
 fn shown(
-    tool: &ShownTool,
+    tool: &RequestTool,
     parameters: Value,
     wrapped: Option<&'static str>,
     plan: Option<Box<RestorePlan>>,

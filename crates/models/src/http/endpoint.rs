@@ -261,7 +261,7 @@ impl Endpoints {
     ///
     /// # Errors
     /// `Unsupported`.
-    pub fn known<'m>(&self, model: &'m str) -> Result<(&Endpoint, &'m str), ModelError> {
+    pub fn endpoint_of<'m>(&self, model: &'m str) -> Result<(&Endpoint, &'m str), ModelError> {
         self.resolve(model).or_else(|error| {
             let public = model.split_once('/').filter(|(_, name)| !name.is_empty());
             public.and_then(|(provider, name)| Some((self.keyless.get(provider)?, name))).ok_or(error)

@@ -19,7 +19,7 @@ use reqwest::{Client, RequestBuilder, Response};
 use toolwright_core::cancel::Cancel;
 use toolwright_core::model::{
     FetchedFile, ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvents, ModelRequest, ModelResponse,
-    RequestProgress, RequestSettings, ShownTool, Usability, Usage,
+    RequestProgress, RequestSettings, RequestTool, Usability, Usage,
 };
 use toolwright_core::redact::is_secret_key;
 use toolwright_textcalls::TextTools;
@@ -321,8 +321,8 @@ impl ModelClient for HttpModelClient {
         }
     }
 
-    fn lacks_native(&self, model: &str, tool: &ShownTool, beside_others: bool) -> Option<String> {
-        match self.endpoints.known(model) {
+    fn lacks_native(&self, model: &str, tool: &RequestTool, beside_others: bool) -> Option<String> {
+        match self.endpoints.endpoint_of(model) {
             Ok((endpoint, name)) => lacks_native(endpoint, name, self.endpoints.overrides(model), tool, beside_others),
             Err(error) => Some(error.message),
         }
@@ -343,7 +343,7 @@ impl ModelClient for HttpModelClient {
 
     fn has_tool_search(&self, model: &str) -> bool {
         let overrides = self.endpoints.overrides(model);
-        let Ok((at, name)) = self.endpoints.known(model) else { return false };
+        let Ok((at, name)) = self.endpoints.endpoint_of(model) else { return false };
         let able = || overrides.tool_search.unwrap_or_else(|| takes_deferred_tools(at, name));
         // Text calls only know the tools in the prompt.
         overrides.tool_format.is_none() && has_deferred_tools(at.api) && able()

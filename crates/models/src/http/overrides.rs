@@ -2,7 +2,9 @@
 
 use std::borrow::Cow;
 
-use toolwright_core::model::{Effort, ModelRequest, ModelSettings, PromptCache, PromptReuse, ShownTool, usable_window};
+use toolwright_core::model::{
+    Effort, ModelRequest, ModelSettings, PromptCache, PromptReuse, RequestTool, usable_window,
+};
 
 use super::endpoint::{Endpoint, ModelOverrides};
 use super::refusals::{ThinkingAllowance, Workaround, Workarounds};
@@ -162,7 +164,7 @@ pub(crate) fn lacks_native(
     endpoint: &Endpoint,
     model: &str,
     overrides: &ModelOverrides,
-    tool: &ShownTool,
+    tool: &RequestTool,
     beside_others: bool,
 ) -> Option<String> {
     let api = endpoint.api;
@@ -234,7 +236,7 @@ fn is_able(model: &str) -> bool {
 mod tests {
     use super::*;
     use serde_json::{Value, json};
-    use toolwright_core::model::{Message, RequestSettings, ShownTool};
+    use toolwright_core::model::{Message, RequestSettings, RequestTool};
 
     use crate::codec::encode;
 
@@ -261,7 +263,7 @@ mod tests {
     #[test]
     fn chat_gpt_5_4_never_thinks_beside_tools() {
         let check = |url, api, model: &str, settings: Value, tools: usize, expect: Value| {
-            let tools = (0..tools).map(|at| ShownTool { name: format!("t{at}"), ..ShownTool::default() }).collect();
+            let tools = (0..tools).map(|at| RequestTool { name: format!("t{at}"), ..RequestTool::default() }).collect();
             let request = ModelRequest { tools, ..request(settings.clone(), Some(300)) };
             let body = sent(api, url, model, &request, &ModelOverrides::default());
             let limit = body.get("max_completion_tokens").or(body.get("max_output_tokens"));

@@ -369,7 +369,7 @@ fn hash(schema: &Value) -> ContentHash {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use toolwright_core::model::{Message, ShownTool};
+    use toolwright_core::model::{Message, RequestTool};
 
     use super::*;
     use crate::codec::encode;
@@ -388,10 +388,10 @@ pub(super) mod tests {
 
     /// A request with everything that may be refused.
     pub(in crate::http) fn request(schema: Option<Value>) -> ModelRequest {
-        let tools = [ShownTool {
+        let tools = [RequestTool {
             name: "set_temperature".into(),
             parameters: json!({"type": "object", "properties": {"to": {"type": "string", "pattern": "^a+$"}}}),
-            ..ShownTool::default()
+            ..RequestTool::default()
         }];
         ModelRequest {
             messages: vec![Message::user("JSON, please")],

@@ -11,7 +11,7 @@ use toolwright_core::Redactor;
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::model::{
     ModelCard, ModelError, ModelErrorKind, ModelEvent, ModelEvents, ModelRequest, ModelResponse, NotRecorded,
-    RECORDED_OF, REPLAY, RequestProgress, ShownTool, Usability,
+    RECORDED_OF, REPLAY, RequestProgress, RequestTool, Usability,
 };
 
 use recording::{RecordedExchange, Recording};
@@ -119,7 +119,7 @@ impl Replays {
             .is_ok_and(|named| self.files().open.get(named.file).is_some_and(|player| player.recording.has_deferred))
     }
 
-    pub(crate) fn lacks_native(&self, model: &str, tool: &ShownTool) -> Option<String> {
+    pub(crate) fn lacks_native(&self, model: &str, tool: &RequestTool) -> Option<String> {
         let files = self.files();
         let player = ReplayId::of(model).ok().and_then(|named| files.open.get(named.file));
         let was_declared = player.is_some_and(|player| player.recording.natives.contains(&tool.name));

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 use toolwright_core::content::{ContentBlock, joined_text};
 use toolwright_core::model::{
-    ModelRequest, ModelSettings, RawToolCall, RequestSettings, ShownTool, StopReason, ToolChoice, Usage,
+    ModelRequest, ModelSettings, RawToolCall, RequestSettings, RequestTool, StopReason, ToolChoice, Usage,
 };
 
 use super::reading::{Conversation, Object, ReadResult, content, distinct, file, function, image_by_url, output};
@@ -113,7 +113,7 @@ fn part(part: &Object<'_>) -> ReadResult<ContentBlock> {
     }
 }
 
-fn tool(tool: &Object<'_>) -> ReadResult<ShownTool> {
+fn tool(tool: &Object<'_>) -> ReadResult<RequestTool> {
     match (tool.needed_text("type")?, tool.object("function")?) {
         ("function", Some(given)) => function(&given, "parameters"),
         ("function", None) => Err(tool.wrong("function", "it is missing")),
@@ -122,7 +122,7 @@ fn tool(tool: &Object<'_>) -> ReadResult<ShownTool> {
 }
 
 /// Reads the tool choice in the form of both OpenAI APIs; `name` is the path of a forced call's function name.
-pub(super) fn tool_choice(body: &Object<'_>, tools: &[ShownTool], name: &str) -> ReadResult<ToolChoice> {
+pub(super) fn tool_choice(body: &Object<'_>, tools: &[RequestTool], name: &str) -> ReadResult<ToolChoice> {
     match body.get("tool_choice") {
         None => Ok(ToolChoice::Auto),
         Some(Value::String(word)) => match word.as_str() {
@@ -145,7 +145,7 @@ pub(super) fn tool_choice(body: &Object<'_>, tools: &[ShownTool], name: &str) ->
 }
 
 /// A forced call of a tool of the client.
-pub(super) fn chosen(tools: &[ShownTool], name: &str) -> ReadResult<ToolChoice> {
+pub(super) fn chosen(tools: &[RequestTool], name: &str) -> ReadResult<ToolChoice> {
     if tools.iter().any(|tool| tool.name == name) {
         return Ok(ToolChoice::Tool(name.to_owned()));
     }

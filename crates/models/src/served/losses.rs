@@ -1,7 +1,7 @@
 //! Lists the parts of a served request that its model or the API of the model cannot express.
 
 use serde_json::json;
-use toolwright_core::model::{ModelRequest, ModelSettings, ShownTool, ToolChoice};
+use toolwright_core::model::{ModelRequest, ModelSettings, RequestTool, ToolChoice};
 
 use super::{ServedApi, ServedRequest};
 use crate::api::{Api, RequestPart};
@@ -26,7 +26,7 @@ const FIELDS: &[(&str, RequestPart)] = &[
 #[must_use]
 pub fn unsupported_by(field: &str) -> Option<(&'static str, Vec<Api>)> {
     let (_, part) = FIELDS.iter().find(|(name, _)| *name == field)?;
-    let tool = ShownTool { name: "f".into(), parameters: json!({"type": "object"}), ..ShownTool::default() };
+    let tool = RequestTool { name: "f".into(), parameters: json!({"type": "object"}), ..RequestTool::default() };
     let mut asked = ModelRequest { tools: vec![tool].into(), ..ModelRequest::default() };
     let settings = match part {
         RequestPart::Seed => ModelSettings { seed: Some(1), ..ModelSettings::default() },
@@ -42,7 +42,7 @@ pub fn unsupported_by(field: &str) -> Option<(&'static str, Vec<Api>)> {
             ModelSettings::default()
         }
     };
-    Some((part.name(), part.lacking(&ModelRequest { settings: settings.into(), ..asked })))
+    Some((part.name(), part.apis_without(&ModelRequest { settings: settings.into(), ..asked })))
 }
 
 /// Returns the names of what the answer to a request to `served` goes without, whatever its model is sent: `upstream` is the

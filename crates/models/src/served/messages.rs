@@ -3,8 +3,8 @@
 use serde_json::{Map, Value, json};
 use toolwright_core::content::{ContentBlock, joined_text};
 use toolwright_core::model::{
-    MAX_THINKING_TOKENS, ModelRequest, ModelSettings, OutputFormat, RequestSettings, ShownTool, StopReason, ToolChoice,
-    Usage,
+    MAX_THINKING_TOKENS, ModelRequest, ModelSettings, OutputFormat, RequestSettings, RequestTool, StopReason,
+    ToolChoice, Usage,
 };
 
 use super::chat::chosen;
@@ -116,7 +116,7 @@ fn thinking(body: &Object<'_>, max_tokens: Option<u32>) -> ReadResult<(Option<u3
     }
 }
 
-fn choice(body: &Object<'_>, tools: &[ShownTool]) -> ReadResult<(ToolChoice, Option<bool>)> {
+fn choice(body: &Object<'_>, tools: &[RequestTool]) -> ReadResult<(ToolChoice, Option<bool>)> {
     let Some(choice) = body.object("tool_choice")? else { return Ok((ToolChoice::Auto, None)) };
     let parallel = choice.bool("disable_parallel_tool_use")?.map(|disabled| !disabled);
     let wanted = match choice.needed_text("type")? {

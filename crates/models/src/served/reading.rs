@@ -6,7 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 use toolwright_core::content::ContentBlock;
 use toolwright_core::model::{
-    CallResult, Effort, MAX_SEED, MAX_STOP, Message, OpaqueData, OutputFormat, RawToolCall, ShownTool,
+    CallResult, Effort, MAX_SEED, MAX_STOP, Message, OpaqueData, OutputFormat, RawToolCall, RequestTool,
 };
 
 use super::RequestError;
@@ -340,7 +340,7 @@ pub(super) fn check_documents(messages: &[Message], upstream: Option<Api>, field
 }
 
 /// A function of the client.
-pub(super) fn function(object: &Object<'_>, schema_key: &str) -> ReadResult<ShownTool> {
+pub(super) fn function(object: &Object<'_>, schema_key: &str) -> ReadResult<RequestTool> {
     let name = object.needed_text("name")?;
     let is_legal = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if name.is_empty() || name.len() > 128 || !name.chars().all(is_legal) {
@@ -351,12 +351,12 @@ pub(super) fn function(object: &Object<'_>, schema_key: &str) -> ReadResult<Show
         Some(schema @ Value::Object(_)) => schema.clone(),
         Some(_) => return Err(object.wrong(schema_key, "it is not a JSON Schema")),
     };
-    Ok(ShownTool {
+    Ok(RequestTool {
         name: name.to_owned(),
         description: object.text("description")?.unwrap_or_default().to_owned(),
         parameters,
         strict: object.bool("strict")?,
-        ..ShownTool::default()
+        ..RequestTool::default()
     })
 }
 
@@ -375,7 +375,7 @@ pub(super) fn output(format: &Object<'_>, inner: &Object<'_>) -> ReadResult<Opti
 }
 
 /// A name that two tools have is an error.
-pub(super) fn distinct(tools: &[ShownTool]) -> ReadResult<()> {
+pub(super) fn distinct(tools: &[RequestTool]) -> ReadResult<()> {
     let mut seen = std::collections::HashSet::new();
     match tools.iter().position(|tool| !seen.insert(tool.name.as_str())) {
         Some(at) => {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value, json};
 use toolwright_core::content::ContentBlock;
-use toolwright_core::model::{Message, ModelRequest, ModelSettings, RawToolCall, RequestSettings, ShownTool};
+use toolwright_core::model::{Message, ModelRequest, ModelSettings, RawToolCall, RequestSettings, RequestTool};
 
 use super::chat::tool_choice;
 use super::reading::{Conversation, Object, ReadResult, content, distinct, file, function, image_by_url, output};
@@ -290,7 +290,7 @@ fn read_items(
                 name: match item.text("namespace")? {
                     Some(namespace) => {
                         let name = item.needed_text("name")?.to_owned();
-                        Namespaced { namespace: namespace.to_owned(), name }.shown()
+                        Namespaced { namespace: namespace.to_owned(), name }.quoted_name()
                     }
                     None => item.needed_text("name")?.to_owned(),
                 },
@@ -355,7 +355,7 @@ fn part(part: &Object<'_>) -> ReadResult<ContentBlock> {
 /// The tools of a request.
 #[derive(Default)]
 struct Tools {
-    shown: Vec<ShownTool>,
+    shown: Vec<RequestTool>,
     custom: Vec<String>,
     namespaced: HashMap<String, Namespaced>,
     ignored: Vec<String>,
@@ -398,7 +398,7 @@ impl Tools {
             }
             let mut shown = function(&inner, "parameters")?;
             let of = Namespaced { namespace: namespace.to_owned(), name: shown.name };
-            shown.name = of.shown();
+            shown.name = of.quoted_name();
             self.namespaced.insert(shown.name.clone(), of);
             self.shown.push(shown);
         }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use toolwright_core::cancel::Cancel;
 use toolwright_core::content::ContentBlock;
 use toolwright_core::model::{
-    CallResult, IgnoreModelEvents, Message, ModelClient, ModelRequest, RawToolCall, ShownTool, ToolChoice,
+    CallResult, IgnoreModelEvents, Message, ModelClient, ModelRequest, RawToolCall, RequestTool, ToolChoice,
     ToolVisibility,
 };
 use toolwright_models::dialect::translate;
@@ -22,18 +22,18 @@ use crate::streams::sse;
 
 const SEARCH: &str = "tools__search";
 
-fn tools() -> Arc<[ShownTool]> {
+fn tools() -> Arc<[RequestTool]> {
     let text = |key: &str| json!({"type": "object", "properties": {key: {"type": "string"}}, "required": [key]});
-    let deferred = |name: &str, namespace: &str, parameters| ShownTool {
+    let deferred = |name: &str, namespace: &str, parameters| RequestTool {
         exposed: ToolVisibility::Deferred,
         namespace: namespace.into(),
         ..tool(name, "One of many.", parameters)
     };
     // One whose calls look different by its view.
-    let strict = ShownTool { strict: Some(true), ..deferred("hub__issue", "hub", text("title")) };
+    let strict = RequestTool { strict: Some(true), ..deferred("hub__issue", "hub", text("title")) };
     [
         deferred("hub__pull", "hub", text("branch")),
-        ShownTool { exposed: ToolVisibility::Search, ..tool(SEARCH, "Finds tools.", text("query")) },
+        RequestTool { exposed: ToolVisibility::Search, ..tool(SEARCH, "Finds tools.", text("query")) },
         tool("fs__read", "Reads a file.", text("path")),
         strict,
         deferred("clock", "", json!({"type": "object", "properties": {}})),
@@ -126,7 +126,7 @@ fn other_transports_are_sent_no_deferred_tools() {
     }
     let prompt = toolwright_textcalls::by_name("hermes").unwrap().prompt(&tools());
     assert!(prompt.contains(SEARCH) && prompt.contains("fs__read") && !prompt.contains("hub__"), "{prompt}");
-    let only: Vec<ShownTool> =
+    let only: Vec<RequestTool> =
         tools().iter().filter(|tool| tool.exposed == ToolVisibility::Deferred).cloned().collect();
     assert_eq!(toolwright_textcalls::by_name("hermes").unwrap().prompt(&only), "");
 }
@@ -182,12 +182,12 @@ fn only_functions_can_be_forced() {
 
 #[test]
 fn deferred_tools_use_no_strict_budget() {
-    let strict = |exposed, at: usize| ShownTool {
+    let strict = |exposed, at: usize| RequestTool {
         strict: Some(true),
         exposed,
         ..tool(&format!("t{at}"), "d", json!({"type": "object", "properties": {}, "additionalProperties": false}))
     };
-    let tools: Vec<ShownTool> =
+    let tools: Vec<RequestTool> =
         (0..30).map(|at| strict(ToolVisibility::Deferred, at)).chain([strict(ToolVisibility::Shown, 30)]).collect();
     let set = translate(Api::Anthropic.dialect(), &tools, false);
     assert_eq!(set.tools.iter().filter(|tool| tool.strict).count(), 20);
@@ -196,7 +196,7 @@ fn deferred_tools_use_no_strict_budget() {
 
 const SEARCHED: &str = include_str!("../fixtures/openai_responses/tool_search_call.chunks.txt");
 
-fn decode(stream: &[u8], tools: &[ShownTool], chunk: usize) -> (Vec<RawToolCall>, usize) {
+fn decode(stream: &[u8], tools: &[RequestTool], chunk: usize) -> (Vec<RawToolCall>, usize) {
     let set = Arc::new(translate(Api::OpenAiResponses.dialect(), tools, false));
     let mut decoder = Decoder::detecting(Api::OpenAiResponses).with_tools(set);
     let mut calls = 0;

@@ -4,21 +4,21 @@
 #![expect(clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "tests")]
 
 use serde_json::{Map, Value, json};
-use toolwright_core::model::ShownTool;
+use toolwright_core::model::RequestTool;
 use toolwright_core::schema::CompiledSchema;
 use toolwright_models::dialect::{Dialect, PortableSchema, Toolset, translate};
 use toolwright_testkit::test_data;
 
-fn catalogue(path: &str, schema: &str) -> Option<Vec<ShownTool>> {
+fn catalogue(path: &str, schema: &str) -> Option<Vec<RequestTool>> {
     let lines = std::fs::read_to_string(test_data(path)?).expect("the catalogue");
     let tools = lines.lines().enumerate().map(|(at, line)| {
         let line: Value = serde_json::from_str(line).expect("a tool");
         let text = |key: &str| line[key].as_str().unwrap_or_default().to_owned();
-        ShownTool {
+        RequestTool {
             name: format!("tool_{at}"),
             description: text("description"),
             parameters: line[schema].clone(),
-            ..ShownTool::default()
+            ..RequestTool::default()
         }
     });
     Some(tools.collect())
@@ -77,7 +77,7 @@ fn is_no_wider(set: &Toolset, tool: &str) -> bool {
     })
 }
 
-fn check(name: &str, tools: &[ShownTool]) {
+fn check(name: &str, tools: &[RequestTool]) {
     let with_schema =
         tools.iter().filter(|tool| tool.parameters.as_object().is_some_and(|map| !map.is_empty())).count();
     let compiled: Vec<_> = tools.iter().map(|tool| CompiledSchema::compile(&tool.parameters).ok()).collect();

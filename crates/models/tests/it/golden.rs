@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 use toolwright_core::content::ContentBlock;
 use toolwright_core::model::{
-    CallResult, Message, ModelRequest, OpaqueData, OutputFormat, RawToolCall, ShownTool, ToolChoice,
+    CallResult, Message, ModelRequest, OpaqueData, OutputFormat, RawToolCall, RequestTool, ToolChoice,
 };
 use toolwright_models::dialect::translate;
 use toolwright_models::{Api, EncodedTools, encode, encode_with, tools_json};
@@ -20,8 +20,8 @@ fn result(id: &str, name: &str, content: Vec<ContentBlock>, is_error: bool) -> C
     CallResult { call_id: id.into(), name: name.into(), content, is_error, loads: Vec::new() }
 }
 
-pub(crate) fn tool(name: &str, description: &str, parameters: Value) -> ShownTool {
-    ShownTool { name: name.into(), description: description.into(), parameters, ..ShownTool::default() }
+pub(crate) fn tool(name: &str, description: &str, parameters: Value) -> RequestTool {
+    RequestTool { name: name.into(), description: description.into(), parameters, ..RequestTool::default() }
 }
 
 /// Everything a conversation can hold.
@@ -292,7 +292,7 @@ fn strictly() -> ModelRequest {
     };
     let open = json!({"oneOf": [by("path", "path"), by("link", "url")]});
     let strict =
-        |name, description, parameters| ShownTool { strict: Some(true), ..tool(name, description, parameters) };
+        |name, description, parameters| RequestTool { strict: Some(true), ..tool(name, description, parameters) };
     ModelRequest {
         messages: vec![
             Message::user("Find it."),

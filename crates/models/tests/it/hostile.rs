@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use toolwright_core::content::ContentBlock;
 use toolwright_core::model::{
-    CallResult, MAX_TOKENS, Message, ModelError, ModelErrorKind, ModelEvent, ModelRequest, RawToolCall, ShownTool,
+    CallResult, MAX_TOKENS, Message, ModelError, ModelErrorKind, ModelEvent, ModelRequest, RawToolCall, RequestTool,
     Usage,
 };
 use toolwright_models::{Api, Decoder, decode_whole, encode};
@@ -329,7 +329,7 @@ proptest! {
     /// By the same rules as the scripted server, which are those of the APIs.
     #[test]
     fn any_history_is_legal(messages in proptest::collection::vec(message(), 1..8), bad_schema in prop_oneof![Just(Value::Null), Just(serde_json::json!({"oneOf": [1], "properties": 3}))]) {
-        let tools = vec![ShownTool { name: "t".into(), parameters: bad_schema, ..ShownTool::default() }];
+        let tools = vec![RequestTool { name: "t".into(), parameters: bad_schema, ..RequestTool::default() }];
         for tools in [tools, vec![]] {
             let request = ModelRequest { system: " ".into(), messages: messages.clone(), tools: tools.into(), ..ModelRequest::default() };
             for (api, wire) in crate::http::client::PAIRS {

@@ -2,15 +2,15 @@
 
 use serde_json::{Value, json};
 use toolwright_core::model::{
-    Artifact, Citation, Message, ModelRequest, ModelResponse, NativeTool, NativeUse, ShownTool,
+    Artifact, Citation, Message, ModelRequest, ModelResponse, NativeTool, NativeUse, RequestTool,
 };
 use toolwright_models::{Api, decode_whole, encode};
 
 use crate::golden::{check_golden, conversation};
 use crate::streams::{decode_all, sse};
 
-fn native(name: &str, declarations: Value) -> ShownTool {
-    ShownTool { name: name.into(), native: declarations.as_object().cloned(), ..ShownTool::default() }
+fn native(name: &str, declarations: Value) -> RequestTool {
+    RequestTool { name: name.into(), native: declarations.as_object().cloned(), ..RequestTool::default() }
 }
 
 /// A request that declares tools of its provider beside functions.

@@ -8,7 +8,7 @@ use toolwright_core::cancel::Cancel;
 use toolwright_core::content::ContentBlock;
 use toolwright_core::model::{
     CallResult, Effort, IgnoreModelEvents, Message, ModelClient, ModelErrorKind, ModelRequest, ModelSettings,
-    OpaqueData, Prices, PromptCache, PromptReuse, RequestSettings, ShownTool, ToolChoice, ToolVisibility, Usage,
+    OpaqueData, Prices, PromptCache, PromptReuse, RequestSettings, RequestTool, ToolChoice, ToolVisibility, Usage,
 };
 use toolwright_models::{Api, Endpoint, Endpoints, HttpModelClient, ModelOverrides, decode_whole, encode};
 use toolwright_testkit::model_server::{Script, ScriptedModel, Turn, WireApi};
@@ -150,10 +150,10 @@ fn marks(body: &Value) -> Vec<String> {
 #[test]
 fn anthropic_cache_marks_are_at_most_four() {
     let deferred =
-        |name: &str| ShownTool { exposed: ToolVisibility::Deferred, ..crate::golden::tool(name, "d", json!({})) };
+        |name: &str| RequestTool { exposed: ToolVisibility::Deferred, ..crate::golden::tool(name, "d", json!({})) };
     let shown = |name: &str| crate::golden::tool(name, "quoted \" and all }]", json!({"type": "object"}));
-    let three: Arc<[ShownTool]> = [shown("a"), shown("b"), deferred("c"), deferred("d")].into();
-    let check = |reuse, cache, tools: &Arc<[ShownTool]>, expect: &[&str]| {
+    let three: Arc<[RequestTool]> = [shown("a"), shown("b"), deferred("c"), deferred("d")].into();
+    let check = |reuse, cache, tools: &Arc<[RequestTool]>, expect: &[&str]| {
         let request = ModelRequest {
             reuse,
             settings: ModelSettings { cache, ..ModelSettings::default() }.into(),
@@ -171,7 +171,7 @@ fn anthropic_cache_marks_are_at_most_four() {
     check(PromptReuse::Conversation, off, &three, &[]);
     check(PromptReuse::Prompt, None, &three, &["/system/0", "/tools/1"]);
     check(PromptReuse::Once, hour, &three, &[]);
-    let last: Arc<[ShownTool]> = [deferred("c"), shown("a")].into();
+    let last: Arc<[RequestTool]> = [deferred("c"), shown("a")].into();
     // Deferred tools are sent behind the others.
     check(PromptReuse::Prompt, None, &last, &["/system/0", "/tools/0"]);
     // Past calls make tools of their own that are kept by nobody.

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use toolwright_core::cancel::Cancel;
 use toolwright_core::model::{
     Effort, IgnoreModelEvents, Message, ModelClient, ModelError, ModelErrorKind, ModelEvent, ModelEvents, ModelRequest,
-    ModelSettings, OutputFormat, RequestProgress, ShownTool,
+    ModelSettings, OutputFormat, RequestProgress, RequestTool,
 };
 use toolwright_models::{Api, Endpoint, Endpoints, HttpModelClient};
 use toolwright_testkit::model_server::{Script, ScriptedModel, Turn, WireApi};
@@ -103,7 +103,7 @@ async fn refused_temperature_is_sent_only_once() {
 /// A request that says much: tools with a pattern, a limit, a temperature, a shape.
 fn much(schema: Option<Value>) -> ModelRequest {
     let parameters = json!({"type": "object", "properties": {"to": {"type": "string", "pattern": "[a-z]"}}});
-    let tools = [ShownTool { name: "set_temperature".into(), parameters, ..ShownTool::default() }];
+    let tools = [RequestTool { name: "set_temperature".into(), parameters, ..RequestTool::default() }];
     ModelRequest {
         system: "Be brief.".into(),
         messages: vec![Message::user("q")],

@@ -342,11 +342,11 @@ fn error_body_is_an_error_everywhere() {
 #[test]
 fn wrapped_schema_is_undone_and_redone() {
     use std::sync::Arc;
-    use toolwright_core::model::ShownTool;
+    use toolwright_core::model::RequestTool;
     use toolwright_models::dialect::{Dialect, translate};
     let parameters =
         json!({"anyOf": [{"type": "object", "properties": {"k": {"type": "integer"}}, "required": ["k"]}]});
-    let tool = ShownTool { name: "a".into(), parameters, ..ShownTool::default() };
+    let tool = RequestTool { name: "a".into(), parameters, ..RequestTool::default() };
     let set = translate(Dialect::Anthropic, &[tool], false);
     let wrapper = set.tools[0].wrapped.expect("wrapped");
     let mut decoder = Decoder::detecting(Api::Anthropic).with_tools(Arc::new(set.clone()));

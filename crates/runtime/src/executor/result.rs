@@ -149,9 +149,9 @@ impl Executor {
             return None;
         }
         let text = countable_text(&output.content);
-        let shown = self.stored(&text, max, output, run).await;
+        let preview = self.stored(&text, max, output, run).await;
         output.content.retain(|block| countable(block).is_none());
-        output.content.insert(0, ContentBlock::text(shown));
+        output.content.insert(0, ContentBlock::text(preview));
         Some(text)
     }
 
@@ -172,23 +172,23 @@ impl Executor {
             // The model would otherwise get no content and no handle.
             if size > max && output.content.is_empty() {
                 let whole = output.structured.as_ref().map(ToString::to_string).unwrap_or_default();
-                let shown = self.stored(&whole, max, output, run).await;
-                output.content.push(ContentBlock::text(shown));
+                let preview = self.stored(&whole, max, output, run).await;
+                output.content.push(ContentBlock::text(preview));
             }
             return None;
         }
         let structured = output.structured.take()?;
         if let Some(error) = error {
-            let shown = self.stored(&structured.to_string(), max, output, run).await;
+            let preview = self.stored(&structured.to_string(), max, output, run).await;
             // The tool's text stays: it may be a message with the handle of stored text.
-            output.content.insert(0, ContentBlock::text(format!("{}\n{shown}", error.for_model())));
+            output.content.insert(0, ContentBlock::text(format!("{}\n{preview}", error.for_model())));
             return Some(error);
         }
         // Servers often give the same data as text and structured; it is then stored already.
-        let said = text.and_then(|text| serde_json::from_str::<Value>(&text).ok());
-        if said.as_ref() != Some(&structured) {
-            let shown = self.stored(&structured.to_string(), max, output, run).await;
-            output.content.push(ContentBlock::text(shown));
+        let parsed_text = text.and_then(|text| serde_json::from_str::<Value>(&text).ok());
+        if parsed_text.as_ref() != Some(&structured) {
+            let preview = self.stored(&structured.to_string(), max, output, run).await;
+            output.content.push(ContentBlock::text(preview));
         }
         None
     }
@@ -219,13 +219,13 @@ impl Executor {
 /// Replaces the tool's text, a preview, with the message about the output that the tool has stored.
 fn describe_stored(stored: &StoredOutput, output: &mut ToolOutput, max: usize, run: &RunContext) {
     let (preview, readers) = (countable_text(&output.content), output_readers(run));
-    let shown = if readers.is_empty() {
+    let shortened = if readers.is_empty() {
         cut_message(&preview, max, NO_READER)
     } else {
         stored_message(stored, &preview, max, &readers)
     };
     output.content.retain(|block| countable(block).is_none());
-    output.content.insert(0, ContentBlock::text(shown));
+    output.content.insert(0, ContentBlock::text(shortened));
 }
 
 /// Returns the tools with which the caller can read stored outputs, by the caller's names.
@@ -315,7 +315,8 @@ fn as_listed(value: Value, entry: &Entry) -> Value {
     if (wrapped::is_of_object(listed) && !is_object_wrapper) || schema.is_valid(&value) {
         return value;
     }
-    let other = if is_object_wrapper { Some(wrapped::around(value.clone())) } else { wrapped::inside(&value).cloned() };
+    let other =
+        if is_object_wrapper { Some(wrapped::wrap_value(value.clone())) } else { wrapped::inside(&value).cloned() };
     other.filter(|other| schema.is_valid(other)).unwrap_or(value)
 }
 
@@ -346,8 +347,8 @@ impl Executor {
             return outcome;
         }
         let left = budget.free_tokens();
-        let kept = self.store_whole(&mut outcome, run).await;
-        if kept.is_empty()
+        let stored_outcome = self.store_whole(&mut outcome, run).await;
+        if stored_outcome.is_empty()
             && let Some(reserved) = budget.reserve(needed, Compact::Yes)
         {
             reserved.keep();
@@ -359,10 +360,10 @@ impl Executor {
             tool: Some(entry.id().clone()),
             needed: needed as u64,
             left: left as u64,
-            handle: kept.first().map(str::to_owned),
+            handle: stored_outcome.first().map(str::to_owned),
         });
-        if !kept.is_empty() {
-            let message = vec![ContentBlock::text(kept.message(&output_readers(run)))];
+        if !stored_outcome.is_empty() {
+            let message = vec![ContentBlock::text(stored_outcome.message(&output_readers(run)))];
             if let Some(reserved) = budget.reserve(message.iter().map(ContentBlock::tokens).sum(), Compact::Yes) {
                 reserved.keep();
                 outcome.content = message;
@@ -370,7 +371,7 @@ impl Executor {
                 return outcome;
             }
         }
-        self.no_room(outcome, &kept, budget)
+        self.no_room(outcome, &stored_outcome, budget)
     }
 
     /// Stores everything of an outcome that a model would see and that is not stored yet: text, images and other files.
@@ -380,7 +381,7 @@ impl Executor {
             return StoredOutcome::default();
         }
         match self.try_store_whole(outcome, run).await {
-            Ok(kept) => kept,
+            Ok(stored_outcome) => stored_outcome,
             Err(error) => {
                 tracing::warn!("a result that does not fit the conversation was not stored: {error}");
                 StoredOutcome::default()
@@ -390,7 +391,7 @@ impl Executor {
 
     async fn try_store_whole(&self, outcome: &mut Outcome, run: &RunContext) -> Result<StoredOutcome, StoreError> {
         let (outputs, session) = (&self.options.services.outputs, &run.session.id);
-        let mut kept = StoredOutcome::noted(outcome);
+        let mut stored_outcome = StoredOutcome::noted(outcome);
         let mut lines = Vec::new();
         for block in &outcome.content {
             let bytes = block.binary().and_then(|(data, media)| Some((BASE64_STANDARD.decode(data).ok()?, media)));
@@ -398,19 +399,19 @@ impl Executor {
                 Some((bytes, media)) => {
                     let handle = outputs.put_artifact(session, &bytes, media).await?.handle;
                     let line = format!("{} [kept as a file under the handle {handle}]", block.placeholder());
-                    kept.files.push(handle);
+                    stored_outcome.files.push(handle);
                     line
                 }
                 None => block.placeholder(),
             };
             // The placeholder of a stored part contains its handle.
-            if !kept.texts.iter().any(|stored| line.contains(&stored.handle)) {
+            if !stored_outcome.texts.iter().any(|stored| line.contains(&stored.handle)) {
                 lines.push(line);
             }
         }
         let text = match &outcome.structured {
             Some(structured) if outcome.content.is_empty() => structured.to_string(),
-            _ if lines.len() == kept.files.len() && lines.len() <= MAX_FILES => String::new(),
+            _ if lines.len() == stored_outcome.files.len() && lines.len() <= MAX_FILES => String::new(),
             _ => lines.join("\n"),
         };
         if !text.trim().is_empty() {
@@ -418,15 +419,16 @@ impl Executor {
             let mut note = stored_note(&stored);
             note["reason"] = BUDGET_EXCEEDED.into();
             add_note(&mut outcome.extras, TOOL_OUTPUT, note);
-            kept.texts.push(stored);
+            stored_outcome.texts.push(stored);
         }
-        Ok(kept)
+        Ok(stored_outcome)
     }
 
-    fn no_room(&self, mut outcome: Outcome, kept: &StoredOutcome, budget: &ContextBudget) -> Outcome {
+    fn no_room(&self, mut outcome: Outcome, stored_outcome: &StoredOutcome, budget: &ContextBudget) -> Outcome {
         let error = ToolError::new(ErrorKind::ExecutionError, EXCEEDED);
-        let kept = if kept.is_empty() { StoredOutcome::noted(&outcome).short() } else { kept.short() };
-        let content = ContentBlock::text(format!("{}\n{kept}", error.for_model()));
+        let stored_outcome =
+            if stored_outcome.is_empty() { StoredOutcome::noted(&outcome).short() } else { stored_outcome.short() };
+        let content = ContentBlock::text(format!("{}\n{stored_outcome}", error.for_model()));
         budget.take(content.tokens());
         let call = &outcome.call_id;
         let message = format!("the result of call {call} does not fit the context window: the next turn is the last");

@@ -63,7 +63,7 @@ impl AgentBudget {
     ///
     /// # Errors
     /// Errors of the store.
-    pub async fn known(
+    pub async fn of_tree(
         tree: Arc<dyn AgentTree>,
         id: &str,
         prices: PriceTable,
@@ -165,8 +165,8 @@ impl AgentBudget {
         let BudgetUse { spent, held } = *self.budget_use();
         // Held here first, so that concurrent requests count it. Dropping it frees it.
         let room = self.hold(model, Spending { tokens, cost_usd: cost_usd.unwrap_or_default() });
-        let wanted = RequestEstimate { model, tokens, cost_usd };
-        match self.tree.charge_agent(&self.id, spent, held, Some(wanted)).await {
+        let request_estimate = RequestEstimate { model, tokens, cost_usd };
+        match self.tree.charge_agent(&self.id, spent, held, Some(request_estimate)).await {
             Ok(()) => Ok(room),
             Err(TreeError::Limit(limit)) => Err(ToolError::new(ErrorKind::LimitExceeded, limit.to_string())),
             Err(TreeError::Store(error)) => Err(error.into()),

@@ -343,8 +343,8 @@ impl SqliteStore {
             })
             .await?;
         Ok(match found {
-            Err(()) => AnswerStatus::Counts,
-            Ok(Some(row)) => AnswerStatus::TooLate(Box::new(row.read()?)),
+            Err(()) => AnswerStatus::Accepted,
+            Ok(Some(row)) => AnswerStatus::AlreadySettled(Box::new(row.read()?)),
             Ok(None) => AnswerStatus::Unknown,
         })
     }

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use rusqlite::{OptionalExtension as _, TransactionBehavior, params};
 use serde_json::Value;
-use toolwright_core::store::{KeptObject, ObjectStore, StoreError};
+use toolwright_core::store::{ObjectStore, StoreError, StoredObject};
 
 use super::SqliteStore;
 use super::{from_json, now_ms, to_json};
@@ -13,9 +13,9 @@ const REPLACE: &str = "UPDATE objects SET object = ?4, saved_ms = ?5 WHERE owner
 
 #[async_trait]
 impl ObjectStore for SqliteStore {
-    async fn put_objects(&self, owner: &str, objects: &[KeptObject]) -> Result<(), StoreError> {
+    async fn put_objects(&self, owner: &str, objects: &[StoredObject]) -> Result<(), StoreError> {
         let owner = owner.to_owned();
-        let row = |it: &KeptObject| Ok((it.kind, it.id.clone(), to_json(&it.object)?, it.only_if_there));
+        let row = |it: &StoredObject| Ok((it.kind, it.id.clone(), to_json(&it.object)?, it.only_if_there));
         let rows = objects.iter().map(row).collect::<Result<Vec<_>, StoreError>>()?;
         self.thread
             .run("keep objects", move |db| {
@@ -91,7 +91,8 @@ mod tests {
     #[tokio::test]
     async fn objects_are_kept_together() {
         let folder = tempfile::tempdir().expect("a folder");
-        let one = |id: &str, only_if_there| KeptObject { kind: "turn", id: id.into(), object: json!(1), only_if_there };
+        let one =
+            |id: &str, only_if_there| StoredObject { kind: "turn", id: id.into(), object: json!(1), only_if_there };
         let store = SqliteStore::open(folder.path()).expect("a store");
         store.put_objects("a", &[one("x", false), one("y", true)]).await.expect("kept");
         assert_eq!(store.object("a", "turn", "x").await.expect("read"), Some(json!(1)));

@@ -150,7 +150,7 @@ pub(crate) type Key = (ContentHash, ContentHash);
 /// The most recently used scores, at most twice [`GENERATION`]: a full generation becomes the old
 /// one, and unused scores of the previous old one are dropped.
 #[derive(Debug, Default)]
-pub(crate) struct KeptScores(Mutex<Generations>);
+pub(crate) struct ScoreCache(Mutex<Generations>);
 
 #[derive(Debug, Default)]
 struct Generations {
@@ -158,7 +158,7 @@ struct Generations {
     old: HashMap<Key, Score>,
 }
 
-impl KeptScores {
+impl ScoreCache {
     pub(crate) fn get(&self, key: &Key) -> Option<Score> {
         let mut generations = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(score) = generations.young.get(key) {
@@ -190,7 +190,7 @@ mod scores_tests {
     #[test]
     fn used_entries_stay_and_others_are_removed() {
         let key = |number: usize| (ContentHash::of_bytes(b"query"), ContentHash::of_bytes(&number.to_le_bytes()));
-        let kept = KeptScores::default();
+        let kept = ScoreCache::default();
         for number in 0..5 * GENERATION {
             kept.keep(key(number), Score::from(0.5));
             assert!(kept.get(&key(0)).is_some(), "used all the time: {number}");

@@ -167,7 +167,7 @@ impl<'a> VectorProximity<'a> {
             squares += cosine * cosine;
         }
         // Tools without a vector have cosine 0.
-        let count = vectors.known() as f32;
+        let count = vectors.vector_count() as f32;
         let mean: f32 = sum / count;
         let deviation = (squares / count - mean * mean).max(0.0).sqrt();
         // The expected maximum of so many normally distributed numbers, in deviations from their mean.

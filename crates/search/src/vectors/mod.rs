@@ -131,7 +131,7 @@ impl Vectors {
 
     /// Number of tools with a vector.
     #[must_use]
-    pub fn known(&self) -> usize {
+    pub fn vector_count(&self) -> usize {
         self.known
     }
 

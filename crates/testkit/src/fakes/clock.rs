@@ -56,7 +56,7 @@ impl Clock for FakeClock {
         }
     }
 
-    fn wall(&self) -> SystemTime {
+    fn system_time(&self) -> SystemTime {
         match &self.wall_ms {
             Some(wall) => SystemTime::UNIX_EPOCH + Duration::from_millis(wall.load(Ordering::SeqCst)),
             None => SystemTime::now(),

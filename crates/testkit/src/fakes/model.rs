@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use toolwright_core::cancel::Cancel;
 use toolwright_core::model::{
     ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvents, ModelRequest, ModelResponse, RequestSettings,
-    ShownTool,
+    RequestTool,
 };
 
 /// One request to a [`FakeModel`].
@@ -144,7 +144,7 @@ impl ModelClient for FakeModel {
         (self.has_tool_search)()
     }
 
-    fn lacks_native(&self, _model: &str, tool: &ShownTool, _beside_others: bool) -> Option<String> {
+    fn lacks_native(&self, _model: &str, tool: &RequestTool, _beside_others: bool) -> Option<String> {
         (!self.natives.contains(&&*tool.name)).then(|| "it has no such tool".to_owned())
     }
 

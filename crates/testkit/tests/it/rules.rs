@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use toolwright_core::model::{ModelRequest, ShownTool};
+use toolwright_core::model::{ModelRequest, RequestTool};
 use toolwright_core::name_table::{NameTable, NamedTool};
 use toolwright_core::tool_id::{MAX_WIRE_NAME, ToolId};
 use toolwright_models::dialect::{Dialect, translate};
@@ -21,7 +21,7 @@ const SHOWN: usize = 100;
 
 /// A tool, and whether its author gave it a schema.
 struct Subject {
-    tool: ShownTool,
+    tool: RequestTool,
     has_schema: bool,
 }
 
@@ -38,11 +38,11 @@ fn subjects(lines: &str) -> Vec<Subject> {
     let subject = |(at, line): (usize, &Value)| {
         let schema = ["inputSchema", "parameters"].iter().find_map(|key| line.get(*key));
         let schema = schema.filter(|schema| !schema.is_null());
-        let tool = ShownTool {
+        let tool = RequestTool {
             name: names.wire_name(at).to_owned(),
             description: line["description"].as_str().unwrap_or_default().to_owned(),
             parameters: schema.cloned().unwrap_or_else(|| json!({ "type": "object" })),
-            ..ShownTool::default()
+            ..RequestTool::default()
         };
         Subject { tool, has_schema: schema.is_some() }
     };
@@ -140,7 +140,7 @@ impl Outcome {
 fn send(api: Api, dialect: Dialect, strict: bool, subjects: &[Subject]) -> Outcome {
     let mut outcome = Outcome::default();
     for subjects in subjects.chunks(SHOWN) {
-        let tools: Arc<[ShownTool]> = subjects.iter().map(|subject| subject.tool.clone()).collect();
+        let tools: Arc<[RequestTool]> = subjects.iter().map(|subject| subject.tool.clone()).collect();
         let set = translate(dialect, &tools, strict);
         outcome.with_schema += subjects.iter().filter(|subject| subject.has_schema).count();
         outcome.strict += set.tools.iter().filter(|tool| tool.strict).count();

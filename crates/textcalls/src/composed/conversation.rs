@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use toolwright_core::content::{ContentBlock, joined_text};
 use toolwright_core::model::{
     CallResult, Message, ModelError, ModelEvent, ModelEvents, ModelRequest, ModelResponse, OutputFormat, RawToolCall,
-    RequestProgress, ShownTool, StopReason, ToolChoice, ToolVisibility,
+    RequestProgress, RequestTool, StopReason, ToolChoice, ToolVisibility,
 };
 
 use super::{Composed, ComposedCall, ComposedTool, OUTPUT_KEY, Transport, UnusableAnswer};
@@ -31,7 +31,7 @@ impl ComposedTools {
     pub fn of(request: &ModelRequest) -> Self {
         let none = request.tool_choice == ToolChoice::None;
         let offered = request.tools.iter().filter(|tool| !none && tool.exposed != ToolVisibility::Deferred);
-        let split: Vec<(ShownTool, Option<Value>)> = offered.map(split).collect();
+        let split: Vec<(RequestTool, Option<Value>)> = offered.map(split).collect();
         let tools: Vec<ComposedTool<'_>> =
             split.iter().map(|(tool, latent)| ComposedTool { tool, latent: latent.as_ref() }).collect();
         let schema = request.output.as_ref().and_then(|output| output.schema.as_ref());
@@ -128,7 +128,7 @@ impl ComposedTools {
 }
 
 /// The tool, and the schema of the result that the model writes itself.
-fn split(tool: &ShownTool) -> (ShownTool, Option<Value>) {
+fn split(tool: &RequestTool) -> (RequestTool, Option<Value>) {
     let mut tool = tool.clone();
     let result = tool.parameters.get_mut("properties").and_then(Value::as_object_mut);
     let result = result.and_then(|properties| properties.shift_remove(OUTPUT_KEY));
@@ -201,7 +201,7 @@ mod tests {
             "properties": {"text": {"type": "string"}, "_output": {"type": "string"}},
             "required": ["_output"],
         });
-        let tool = |name: &str, parameters| ShownTool { name: name.into(), parameters, ..ShownTool::default() };
+        let tool = |name: &str, parameters| RequestTool { name: name.into(), parameters, ..RequestTool::default() };
         ModelRequest {
             messages: vec![Message::user("some prompt here")],
             tools: vec![tool("greetUser", greet), tool("mood", mood)].into(),

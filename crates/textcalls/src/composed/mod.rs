@@ -21,7 +21,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use toolwright_core::model::ShownTool;
+use toolwright_core::model::RequestTool;
 
 pub use answer::{Composed, ComposedCall, Decoder, UnusableAnswer};
 pub use conversation::{ComposedListener, ComposedTools};
@@ -30,7 +30,7 @@ pub use conversation::{ComposedListener, ComposedTools};
 #[derive(Debug, Clone, Copy)]
 pub struct ComposedTool<'a> {
     /// Name, description and schema of the arguments. Every property is a parameter, even one with a reserved name.
-    pub tool: &'a ShownTool,
+    pub tool: &'a RequestTool,
     /// The schema of the result, for a latent tool: the model writes the result along with the call.
     pub latent: Option<&'a Value>,
 }

@@ -5,11 +5,11 @@ use toolwright_core::schema::CompiledSchema;
 
 use super::*;
 
-fn tool(name: &str, parameters: Value) -> ShownTool {
-    ShownTool { name: name.into(), description: format!("Does {name}."), parameters, ..ShownTool::default() }
+fn tool(name: &str, parameters: Value) -> RequestTool {
+    RequestTool { name: name.into(), description: format!("Does {name}."), parameters, ..RequestTool::default() }
 }
 
-fn transport(output: Option<&Value>, tools: &[ShownTool]) -> Transport {
+fn transport(output: Option<&Value>, tools: &[RequestTool]) -> Transport {
     let tools: Vec<ComposedTool<'_>> = tools.iter().map(|tool| ComposedTool { tool, latent: None }).collect();
     Transport::new(output, &tools)
 }
@@ -23,7 +23,7 @@ fn names(composed: &Composed) -> Vec<(&str, &str)> {
     composed.calls.iter().map(|call| (call.call.name.as_str(), call.call.arguments.as_str())).collect()
 }
 
-fn pair() -> [ShownTool; 2] {
+fn pair() -> [RequestTool; 2] {
     [
         tool(
             "files__read",
@@ -36,7 +36,7 @@ fn pair() -> [ShownTool; 2] {
 #[test]
 fn deferred_tools_are_not_offered() {
     let [read, any] = pair();
-    let deferred = ShownTool { exposed: ToolVisibility::Deferred, ..any };
+    let deferred = RequestTool { exposed: ToolVisibility::Deferred, ..any };
     assert_eq!(transport(None, &[deferred, read.clone()]), transport(None, &[read]));
 }
 

@@ -6,7 +6,7 @@ mod sections;
 
 use std::sync::Arc;
 
-use toolwright_core::model::{ModelEvent, RawToolCall, ShownTool};
+use toolwright_core::model::{ModelEvent, RawToolCall, RequestTool};
 
 use crate::syntax::scan::{PrefixMatch, Utf8, begins, whitespace_len};
 use crate::syntax::{AcceptedCalls, Block};
@@ -46,7 +46,7 @@ pub struct TextDecoder {
     prefaces: Vec<&'static str>,
     trust: AcceptedCalls,
     keep: bool,
-    tools: Arc<[ShownTool]>,
+    tools: Arc<[RequestTool]>,
     utf8: Utf8,
     /// Text that is not read, from `at` on.
     text: String,

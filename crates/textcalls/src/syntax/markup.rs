@@ -2,7 +2,7 @@
 //! `@@key=value`, a body and `[name/]`. A backslash before the slash of an end tag makes it text.
 
 use serde_json::{Map, Value};
-use toolwright_core::model::ShownTool;
+use toolwright_core::model::RequestTool;
 
 use super::PastCall;
 use super::scan::whitespace_len;
@@ -299,7 +299,7 @@ fn body_argument(name: &str, view: ReaderInput<'_>, given: &Map<String, Value>) 
 }
 
 /// Writes a call, with the argument that is read from the body as its body.
-pub(crate) fn write(form: Markup, call: &PastCall<'_>, tools: &[ShownTool]) -> String {
+pub(crate) fn write(form: Markup, call: &PastCall<'_>, tools: &[RequestTool]) -> String {
     let view = ReaderInput { text: "", ended: true, tools, trust: AcceptedCalls::Any, alone: true, stops: &[] };
     let named = body_argument(call.name, view, &Map::new());
     let bodied = call.arguments.get(&named).and_then(Value::as_str).filter(|body| !body.trim_ascii().is_empty());

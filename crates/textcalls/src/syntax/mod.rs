@@ -9,7 +9,7 @@ pub(crate) mod tag_per_argument;
 mod typing;
 
 use serde_json::{Map, Value};
-use toolwright_core::model::{RawToolCall, ShownTool};
+use toolwright_core::model::{RawToolCall, RequestTool};
 
 use crate::table;
 use crate::table::format::{Call, Form, FormPosition};
@@ -48,7 +48,7 @@ pub(crate) struct ReaderInput<'a> {
     /// Whether no more text comes.
     pub ended: bool,
     /// The tools of the request.
-    pub tools: &'a [ShownTool],
+    pub tools: &'a [RequestTool],
     /// Which calls are accepted.
     pub trust: AcceptedCalls,
     /// Whether it begins its line.

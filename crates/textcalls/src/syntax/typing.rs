@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use toolwright_core::json::{Repaired, repair, type_name};
-use toolwright_core::model::ShownTool;
+use toolwright_core::model::RequestTool;
 
 /// The deepest nesting of schemas, references included.
 const MAX_DEPTH: usize = 32;
@@ -54,7 +54,7 @@ impl Types {
 
 impl<'a> Schema<'a> {
     /// The schema of the arguments of the tool called `name`.
-    pub(crate) fn of_tool(tools: &'a [ShownTool], name: &str) -> Option<Self> {
+    pub(crate) fn of_tool(tools: &'a [RequestTool], name: &str) -> Option<Self> {
         let root = &tools.iter().find(|tool| tool.name == name)?.parameters;
         Some(Self { root, node: root })
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use toolwright_core::json::repair;
-use toolwright_core::model::ShownTool;
+use toolwright_core::model::RequestTool;
 use toolwright_testkit::test_data;
 use toolwright_textcalls::{
     Choice, Decoded, Format, Options, Reasoning, TextDecoder, by_name, decode, for_model, formats,
@@ -35,7 +35,7 @@ fn as_json(decoded: &Decoded) -> Value {
     json!({"text": decoded.text, "reasoning": decoded.reasoning, "calls": calls})
 }
 
-fn tools(value: &Value) -> Arc<[ShownTool]> {
+fn tools(value: &Value) -> Arc<[RequestTool]> {
     let tools = value.as_array().map(Vec::as_slice).unwrap_or_default();
     tools.iter().map(|tool| serde_json::from_value(tool.clone()).unwrap()).collect()
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 use toolwright_core::content::ContentBlock;
-use toolwright_core::model::{CallResult, RawToolCall, ShownTool};
+use toolwright_core::model::{CallResult, RawToolCall, RequestTool};
 use toolwright_textcalls::{Choice, Options, Values, decode, formats};
 
 use crate::read::in_pieces;
@@ -76,7 +76,7 @@ fn typed(values: Values) -> impl Strategy<Value = (Value, Value)> {
 type DrawnCall = (String, String, Vec<(Value, Value)>, bool);
 
 /// Calls, and the tools that they call.
-fn calls(values: Values) -> impl Strategy<Value = Vec<(RawToolCall, ShownTool)>> {
+fn calls(values: Values) -> impl Strategy<Value = Vec<(RawToolCall, RequestTool)>> {
     let one = ("t_[a-z0-9_]{0,6}", "[a-zA-Z0-9]{9}", prop::collection::vec(typed(values), 0..4), any::<bool>());
     prop::collection::vec(one, 1..4).prop_map(|calls| {
         let build = |(index, (name, id, values, body)): (usize, DrawnCall)| {
@@ -89,7 +89,7 @@ fn calls(values: Values) -> impl Strategy<Value = Vec<(RawToolCall, ShownTool)>>
             let arguments = Value::Object(arguments).to_string();
             let parameters = json!({"type": "object", "properties": properties});
             let body_argument = body.then(|| "k0".to_owned());
-            let tool = ShownTool { name: name.clone(), parameters, body_argument, ..ShownTool::default() };
+            let tool = RequestTool { name: name.clone(), parameters, body_argument, ..RequestTool::default() };
             (RawToolCall { id, name, arguments }, tool)
         };
         calls.into_iter().enumerate().map(build).collect()
@@ -139,7 +139,7 @@ fn calls_without_markers_in_values_are_read_back() {
 fn non_object_arguments_are_replayed_as_none() {
     for format in formats() {
         let call = RawToolCall { id: String::new(), name: "now".into(), arguments: "{\"a\":".into() };
-        let tools: Arc<[ShownTool]> = [ShownTool { name: "now".into(), ..ShownTool::default() }].into();
+        let tools: Arc<[RequestTool]> = [RequestTool { name: "now".into(), ..RequestTool::default() }].into();
         let written = format.write_call(&call, &tools);
         let read = decode(&written, Choice::Format(format), Options { tools, ..Options::default() });
         assert_eq!(read.calls.len(), 1, "{}: {written}", format.name());
@@ -153,20 +153,20 @@ fn prompts_calls_and_results_are_as_they_were() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
     let bless = std::env::var_os("TOOLWRIGHT_BLESS").is_some();
     let tools = [
-        ShownTool {
+        RequestTool {
             name: "fs__write".into(),
             description: "Writes a file.".into(),
             parameters: json!({"type": "object", "properties": {
                 "path": {"type": "string"}, "content": {"type": "string"}, "append": {"type": "boolean"},
             }, "required": ["path", "content"]}),
             body_argument: Some("content".into()),
-            ..ShownTool::default()
+            ..RequestTool::default()
         },
-        ShownTool {
+        RequestTool {
             name: "clock__now".into(),
             description: "Tells the time.".into(),
             parameters: json!({"type": "object"}),
-            ..ShownTool::default()
+            ..RequestTool::default()
         },
     ];
     let call = |id: &str, name: &str, arguments: Value| RawToolCall {

@@ -192,9 +192,9 @@ impl Config {
 
     /// Returns the rules under a profile: the given one, else the configured one, else `default`.
     #[must_use]
-    pub fn policy(&self, given: Option<Profile>, default: Profile) -> Policy {
+    pub fn policy(&self, profile: Option<Profile>, default: Profile) -> Policy {
         let policy = &self.sections.policy;
-        policy.policy_for(given.or(policy.profile).unwrap_or(default))
+        policy.policy_for(profile.or(policy.profile).unwrap_or(default))
     }
 
     /// Returns the models that judge calls, in order.
@@ -255,7 +255,7 @@ impl Config {
 
     /// Returns the configuration as written, with secrets masked.
     #[must_use]
-    pub fn shown(&self) -> Value {
+    pub fn to_redacted_json(&self) -> Value {
         let mut value = serde_json::to_value(ConfigFile::default()).unwrap_or_default();
         merge_over_defaults(&mut value, self.tree.clone());
         mask(&mut value);

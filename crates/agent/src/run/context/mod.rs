@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use toolwright_core::ContentBlock;
 use toolwright_core::agents::handoff::Conversation;
 use toolwright_core::context::EstimatedTokens;
-use toolwright_core::model::{CallResult, Message, ShownTool, Usage};
+use toolwright_core::model::{CallResult, Message, RequestTool, Usage};
 use toolwright_core::output::OutputReaders;
 
 use self::compaction::Compaction;
@@ -276,13 +276,13 @@ impl RunState {
     /// Returns the conversation as another agent may see it.
     pub(crate) fn conversation(&self) -> Conversation {
         let turns: Vec<AuthoredMessage<'_>> = (0..self.messages.len()).filter_map(|at| self.turn_at(at)).collect();
-        let known = RenderContext {
+        let render_context = RenderContext {
             originals: &StoredResults::new(),
             files: &BinaryHandles::new(),
             notes: &self.context.notes,
             handles: &self.context.handles,
         };
-        Conversation { user: self.user_texts.clone(), record: within(&turns, known, usize::MAX, MAX_RECORD) }
+        Conversation { user: self.user_texts.clone(), record: within(&turns, render_context, usize::MAX, MAX_RECORD) }
     }
 
     /// Adds a message by Toolwright to the conversation, in the user's role; `source`: whose text it reports.
@@ -310,11 +310,11 @@ impl RunState {
 
     /// Returns what to count exactly, if the next request is near the limit; `tools` estimated tokens of it are
     /// definitions.
-    pub(crate) fn to_count(&self, tools: usize, shown: &[ShownTool]) -> Option<CountableRequest> {
+    pub(crate) fn to_count(&self, tools: usize, request_tools: &[RequestTool]) -> Option<CountableRequest> {
         let limit = self.context_limit().filter(|_| self.waits_for_model() && !self.context.is_compacting())?;
         let uncertainty = size::uncertainty(&self.messages);
         let is_near = self.context_tokens() + tools + uncertainty > limit * EXACT_COUNT_PERCENT / 100;
-        is_near.then(|| CountableRequest::of(&self.system(), &self.messages, shown, tools))
+        is_near.then(|| CountableRequest::of(&self.system(), &self.messages, request_tools, tools))
     }
 
     /// Records the tokenizer's count of what [`RunState::to_count`] returned.

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use toolwright_core::ContentBlock;
 use toolwright_core::catalogue::shown_tokens;
 use toolwright_core::context::EstimatedTokens;
-use toolwright_core::model::{FRAME_TOKENS, Message, ShownTool};
+use toolwright_core::model::{FRAME_TOKENS, Message, RequestTool};
 use toolwright_core::output::json_bytes;
 
 /// Estimates the tokens of system prompt and messages.
@@ -38,7 +38,7 @@ pub(crate) struct CountableRequest {
 
 impl CountableRequest {
     /// Creates it; `tools` is the estimate of the definitions, including those that results have loaded.
-    pub(super) fn of(system: &str, messages: &[Message], shown: &[ShownTool], tools: usize) -> Self {
+    pub(super) fn of(system: &str, messages: &[Message], request_tools: &[RequestTool], tools: usize) -> Self {
         let mut all = Self { estimate: conversation(system, messages) + tools, ..Self::default() };
         all.text(system);
         for message in messages {
@@ -63,14 +63,14 @@ impl CountableRequest {
                 }
             }
         }
-        let mut known = 0;
-        for tool in shown.iter().filter(|tool| !tool.is_deferred()) {
-            known += shown_tokens(tool);
+        let mut listed_tokens = 0;
+        for tool in request_tools.iter().filter(|tool| !tool.is_deferred()) {
+            listed_tokens += shown_tokens(tool);
             all.text(&tool.name);
             all.text(&tool.description);
             all.text(&tool.parameters.to_string());
         }
-        all.overhead += tools.saturating_sub(known);
+        all.overhead += tools.saturating_sub(listed_tokens);
         all
     }
 
@@ -121,12 +121,12 @@ pub(super) struct TokenCalibration {
 impl TokenCalibration {
     /// Takes the API's reported tokens of the current request.
     pub(super) fn learn(&mut self, reported: u64) {
-        let asked = std::mem::take(&mut self.asked);
-        if asked < MIN_REQUEST {
+        let estimate = std::mem::take(&mut self.asked);
+        if estimate < MIN_REQUEST {
             return;
         }
         // Below 2^53 nothing is rounded.
-        let ratio = reported as f64 / asked as f64;
+        let ratio = reported as f64 / estimate as f64;
         if !PLAUSIBLE.contains(&ratio) {
             return;
         }

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use toolwright_core::ContentBlock;
-use toolwright_core::model::{CallResult, Message, ModelResponse, RawToolCall, ShownTool};
+use toolwright_core::model::{CallResult, Message, ModelResponse, RawToolCall, RequestTool};
 use toolwright_core::outcome::Outcome;
 use toolwright_core::session::CallId;
 
@@ -18,7 +18,7 @@ fn resolve(call: &RawToolCall) -> Option<ResolvedTool> {
 }
 
 fn begun() -> RunState {
-    let tool = ShownTool { name: "look".into(), parameters: json!({}), ..ShownTool::default() };
+    let tool = RequestTool { name: "look".into(), parameters: json!({}), ..RequestTool::default() };
     let client = ClientRunOptions { tools: vec![tool], ..ClientRunOptions::default() };
     let config = RunConfig { client, ..RunConfig::new("p/m", "") };
     let mut state = RunState::new(config, vec![Message::user("q")]);
@@ -63,10 +63,10 @@ fn client_calls_wait_while_others_run() {
 
 #[test]
 fn client_tools_hide_those_of_their_name() {
-    let shown = |name: &str, description: &str| ShownTool {
+    let shown = |name: &str, description: &str| RequestTool {
         name: name.into(),
         description: description.into(),
-        ..ShownTool::default()
+        ..RequestTool::default()
     };
     let client = ClientRunOptions { tools: vec![shown("a", "client's")], ..ClientRunOptions::default() };
     let both = client.with_tools(&[shown("a", "ours"), shown("b", "ours")]);

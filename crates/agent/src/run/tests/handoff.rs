@@ -5,7 +5,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use toolwright_core::agents::handoff::Handoff;
 use toolwright_core::agents::{AgentConfig, History};
-use toolwright_core::model::ShownTool;
+use toolwright_core::model::RequestTool;
 use toolwright_models::{Api, encode};
 use toolwright_testkit::model_server::WireApi;
 
@@ -45,11 +45,11 @@ fn triage() -> RunConfig {
 
 /// Returns the reasons why an API would refuse the conversation.
 fn refusals(messages: &[Message]) -> Vec<String> {
-    let tool = |name: &str| ShownTool {
+    let tool = |name: &str| RequestTool {
         name: name.to_owned(),
         description: "A tool".into(),
         parameters: json!({"type": "object", "properties": {}}),
-        ..ShownTool::default()
+        ..RequestTool::default()
     };
     let asked = |api: Api| ModelRequest {
         system: "be brief".into(),

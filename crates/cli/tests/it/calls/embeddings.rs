@@ -43,7 +43,7 @@ fn embeddings_come_from_directory_or_api() {
     let source = EmbeddingsConfig { path: None, url, api: EmbeddingsApi::OpenAi, model, api_key };
     assert_eq!(found(&config), Some(source));
     assert_eq!((&*config.secrets, &*config.key_variables), (&["k-7".into()][..], &["EMBEDDINGS_KEY".into()][..]));
-    assert!(!format!("{:?}{}", found(&config), config.shown()).contains("k-7"));
+    assert!(!format!("{:?}{}", found(&config), config.to_redacted_json()).contains("k-7"));
 
     let config = Fixture::with("selection: {embeddings: {url: \"http://h\", model: m, api: ollama}}\n").load();
     assert!(matches!(found(&config), Some(EmbeddingsConfig { api: EmbeddingsApi::Ollama, api_key: None, .. })));

@@ -70,7 +70,7 @@ fn a_pasted_client_block_works() {
     assert!(config.problems.is_empty(), "{:?}", config.problems);
     assert_eq!(config.servers.len(), 2);
     assert_eq!(config.secrets, ["ghp_0123456789"]);
-    assert!(!config.shown().to_string().contains("ghp_"));
+    assert!(!config.to_redacted_json().to_string().contains("ghp_"));
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn literal_secrets_are_known_and_masked() {
     );
     let config = fixture.load();
     assert_eq!(config.secrets, ["sk-literal-1"]);
-    let shown = config.shown().to_string();
+    let shown = config.to_redacted_json().to_string();
     assert!(!shown.contains("sk-literal-1") && shown.contains("[secret]") && shown.contains("${HOME}"), "{shown}");
 }
 
@@ -97,7 +97,7 @@ fn views_are_read_and_tokens_hidden() {
         config.sections.server.tokens.values().map(|client| (client.token.expose(), client.views.is_some())).collect();
     assert_eq!(tokens, [("sk-of-ci", true), ("sk-all", false)]);
     assert_eq!((config.sections.views["small"].allowed.len(), &config.key_variables[..]), (1, &["CI".to_owned()][..]));
-    let shown = config.shown().to_string();
+    let shown = config.to_redacted_json().to_string();
     assert!(!shown.contains("sk-"), "{shown}");
 }
 
@@ -121,7 +121,7 @@ fn literal_secrets_are_redacted_everywhere() {
             "sk-header"
         ]
     );
-    let shown = config.shown().to_string();
+    let shown = config.to_redacted_json().to_string();
     for secret in config.secrets.iter().map(String::as_str).chain(["described"]) {
         assert!(!shown.contains(secret), "{secret}: {shown}");
     }
@@ -382,7 +382,9 @@ catalogues:
     assert_eq!(shop.operations["list"].calls.limits.timeout, Some(std::time::Duration::from_secs(1)));
     assert_eq!(shop.auth.len(), 2);
     assert!(config.secrets.iter().any(|secret| secret == "s3cret-key"));
-    assert!(!config.shown().to_string().contains("s3cret-key") && !format!("{shop:?}").contains("s3cret-key"));
+    assert!(
+        !config.to_redacted_json().to_string().contains("s3cret-key") && !format!("{shop:?}").contains("s3cret-key")
+    );
     let mut left_out: Vec<&str> = config.problems.iter().map(|problem| problem.field.as_str()).collect();
     left_out.sort_unstable();
     assert_eq!(

@@ -62,7 +62,7 @@ fn sections_are_read_and_secrets_are_known() {
     let own = oauth("own").expect("settings");
     assert!(matches!((own.grant, own.proof), (Grant::ClientCredentials, ClientProof::Secret(_))));
     assert!(config.secrets.iter().any(|secret| secret == "swordfish-1"), "it is redacted");
-    assert!(!config.shown().to_string().contains("swordfish-1"), "it is not shown");
+    assert!(!config.to_redacted_json().to_string().contains("swordfish-1"), "it is not shown");
 }
 
 #[test]

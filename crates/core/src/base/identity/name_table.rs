@@ -234,9 +234,9 @@ impl NameTable {
         if name.is_empty() || name.len() > 256 {
             return Vec::new();
         }
-        let wanted = NameQuery::new(name);
-        let by_letters = self.nearest(|wire| wanted.distance_to(wire));
-        if by_letters.is_empty() { self.nearest(|wire| wanted.missing_words(wire)) } else { by_letters }
+        let query = NameQuery::new(name);
+        let by_letters = self.nearest(|wire| query.distance_to(wire));
+        if by_letters.is_empty() { self.nearest(|wire| query.missing_words(wire)) } else { by_letters }
     }
 
     fn nearest(&self, distance: impl Fn(&str) -> Option<usize>) -> Vec<String> {

@@ -255,10 +255,10 @@ pub fn wire_names<'a>(names: impl Iterator<Item = &'a str> + Clone, max: usize) 
         *claims.entry(legal_wire(name.chars())).or_default() += 1;
     }
     let mut taken = HashSet::new();
-    let mut seen: HashMap<&str, usize> = HashMap::new();
+    let mut occurrences: HashMap<&str, usize> = HashMap::new();
     names
         .map(|name| {
-            let occurrence = seen.entry(name).or_default();
+            let occurrence = occurrences.entry(name).or_default();
             *occurrence += 1;
             let mut wire = legal_wire(name.chars());
             if wire.len() > max || claims.get(&wire) != Some(&1) || taken.contains(&wire) {

@@ -121,8 +121,8 @@ fn is_escaped(text: &str) -> bool {
 pub fn fault(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let place = format!(" at line {} column {}", error.line(), error.column());
-    let said = text.strip_suffix(&place).unwrap_or(&text);
-    let what = match said {
+    let message = text.strip_suffix(&place).unwrap_or(&text);
+    let what = match message {
         "EOF while parsing a value" => "the text ends where a value is expected",
         "EOF while parsing an object" => "the text ends inside an object: expected `,` or `}`",
         "EOF while parsing a list" => "the text ends inside an array: expected `,` or `]`",

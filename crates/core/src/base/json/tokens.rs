@@ -56,9 +56,9 @@ impl<'a> Cursor<'a> {
         self.steps += bytes;
     }
 
-    pub(super) fn skip_while(&mut self, wanted: impl Fn(char) -> bool) {
+    pub(super) fn skip_while(&mut self, is_skipped: impl Fn(char) -> bool) {
         let rest = self.rest();
-        self.skip(rest.find(|c| !wanted(c)).unwrap_or(rest.len()));
+        self.skip(rest.find(|c| !is_skipped(c)).unwrap_or(rest.len()));
     }
 
     /// Counts `bytes` of look-ahead.

@@ -77,23 +77,23 @@ impl PlanApproval {
     /// tools, the call must only read, or return them to their source; a person must see any other use.
     #[must_use]
     pub fn covers(&self, request: &ApprovalRequest) -> bool {
-        self.calls.iter().any(|shown| {
-            shown.id == request.call_id
+        self.calls.iter().any(|verdict| {
+            verdict.id == request.call_id
                 && request.agents.is_empty()
-                && request.tainted.iter().all(|place| is_covered(place, shown, request))
-                && shown.tool == request.tool
-                && shown.definition == request.definition
-                && shown.scope == request.scope
-                && shown.reason == request.reason
-                && without_references(&shown.arguments, &shown.holes)
-                    == without_references(&request.arguments, &shown.holes)
+                && request.tainted.iter().all(|place| is_covered(place, verdict, request))
+                && verdict.tool == request.tool
+                && verdict.definition == request.definition
+                && verdict.scope == request.scope
+                && verdict.reason == request.reason
+                && without_references(&verdict.arguments, &verdict.holes)
+                    == without_references(&request.arguments, &verdict.holes)
         })
     }
 }
 
-fn is_covered(place: &TaintedArgument, shown: &PlanVerdict, request: &ApprovalRequest) -> bool {
-    let is_hole = shown.holes.iter().any(|hole| is_within(&place.path, hole));
-    is_hole && (request.effects.read_only || place.from.is_of(shown.tool.namespace()))
+fn is_covered(place: &TaintedArgument, verdict: &PlanVerdict, request: &ApprovalRequest) -> bool {
+    let is_hole = verdict.holes.iter().any(|hole| is_within(&place.path, hole));
+    is_hole && (request.effects.read_only || place.from.is_of(verdict.tool.namespace()))
 }
 
 /// The arguments without the values at `holes`.

@@ -214,15 +214,15 @@ pub fn check_plan(plan: &PlanDocument, context: &PlanContext<'_>) -> PlanCheck {
         plan.calls.iter().map(|call| CallAccess::of(call, entry(context.snapshot, &call.tool))).collect();
     let graph = Graph::of(&reaches.iter().map(CallAccess::node).collect::<Vec<_>>());
     let writes = reaches.iter().filter_map(|reach| reach.meta.writes());
-    let mut known = InitialValues { context, written: HashMap::new() };
-    writes.for_each(|(path, instance)| known.written.entry(instance).or_default().push(split(path)));
+    let mut initial_values = InitialValues { context, written: HashMap::new() };
+    writes.for_each(|(path, instance)| initial_values.written.entry(instance).or_default().push(split(path)));
     let (mut errors, mut warnings, mut cost) = (Vec::new(), Vec::new(), PlanCost::default());
     let calls: Vec<CheckedPlanCall> = plan
         .calls
         .iter()
         .enumerate()
         .map(|(index, call)| {
-            let checked = check_one(index, call, &known, &mut errors);
+            let checked = check_one(index, call, &initial_values, &mut errors);
             let own = checked.call.as_ref().ok().and_then(|call| call.entry.definition().cost_usd());
             // The activity's cost is added to the call's own.
             let usd = match &checked.activity {
@@ -238,8 +238,14 @@ pub fn check_plan(plan: &PlanDocument, context: &PlanContext<'_>) -> PlanCheck {
         .collect();
     for (index, reach) in reaches.iter().enumerate() {
         for reference in &reach.references {
-            let reader =
-                ReferenceCheck { index, reference, reaches: &reaches, calls: &calls, graph: &graph, known: &known };
+            let reader = ReferenceCheck {
+                index,
+                reference,
+                reaches: &reaches,
+                calls: &calls,
+                graph: &graph,
+                initial_values: &initial_values,
+            };
             reader.check(&mut errors, &mut warnings);
         }
     }
@@ -264,9 +270,9 @@ pub fn check_plan(plan: &PlanDocument, context: &PlanContext<'_>) -> PlanCheck {
 fn no_references(path: &str, value: &Value, errors: &mut Vec<PlanIssue>, warnings: &mut Vec<PlanIssue>) {
     match value {
         Value::String(text) if is_malformed(text) => {
-            let shown: String = text.chars().take(MAX_QUOTE).collect();
+            let quoted_text: String = text.chars().take(MAX_QUOTE).collect();
             let message = format!(
-                "`{shown}` is no reference: write {MARK}KIND.PATH, with other such terms or JSON literals behind `||` or `&&`, \
+                "`{quoted_text}` is no reference: write {MARK}KIND.PATH, with other such terms or JSON literals behind `||` or `&&`, \
                  or begin with {MARK}{MARK} for a text"
             );
             errors.push(issue(path.to_owned(), IssueKind::Reference, message));
@@ -382,11 +388,11 @@ impl Variables for InitialValues<'_> {
 fn check_one(
     index: usize,
     written: &PlanCall,
-    known: &InitialValues<'_>,
+    initial_values: &InitialValues<'_>,
     errors: &mut Vec<PlanIssue>,
 ) -> CheckedPlanCall {
-    let context = known.context;
-    let caller = Caller { principal: &context.session.principal, variables: Some(known) };
+    let context = initial_values.context;
+    let caller = Caller { principal: &context.session.principal, variables: Some(initial_values) };
     let call = checked(written.tool_call(index), context.snapshot, caller);
     let mut ended = CheckedPlanCall { call, verdict: None, scope: CallScope::Anywhere, activity: None };
     match &ended.call {
@@ -487,7 +493,7 @@ struct ReferenceCheck<'a> {
     reaches: &'a [CallAccess],
     calls: &'a [CheckedPlanCall],
     graph: &'a Graph,
-    known: &'a InitialValues<'a>,
+    initial_values: &'a InitialValues<'a>,
 }
 
 impl ReferenceCheck<'_> {
@@ -522,9 +528,9 @@ impl ReferenceCheck<'_> {
     fn is_known(&self, named: &NamedVariable) -> bool {
         let path: Vec<&str> = named.path.iter().map(String::as_str).collect();
         let instance = self.reaches[self.index].meta.instance.as_deref();
-        let variables = self.known.context.variables;
+        let variables = self.initial_values.context.variables;
         let value = || variables.and_then(|variables| variables.get(named.kind, &path, instance));
-        self.known.is_written(&path, instance) || value().is_some()
+        self.initial_values.is_written(&path, instance) || value().is_some()
     }
 
     /// The type of a value that one call writes whole.

@@ -321,12 +321,12 @@ fn activities_are_judged_and_approved() {
             &PlanContext { snapshot: &snapshot, session: &session, policy, request, variables, max_cost: None },
         )
     };
-    let asked = checked(&post, &Policy::of(Profile::Ask));
-    assert_eq!(asked.calls[0].effect(), Some(Effect::Ask));
-    let approval = PlanApproval::of(&post, &asked, &NoRedaction);
-    let shown: Vec<_> =
+    let checked_post = checked(&post, &Policy::of(Profile::Ask));
+    assert_eq!(checked_post.calls[0].effect(), Some(Effect::Ask));
+    let approval = PlanApproval::of(&post, &checked_post, &NoRedaction);
+    let approved_calls: Vec<_> =
         approval.calls.iter().map(|call| (call.id.as_str(), call.tool.as_str(), &call.arguments)).collect();
-    assert_eq!(shown, [("call_0.activity", "x:send@1.0.0", &json!({"to": "ada", "times": 1}))]);
+    assert_eq!(approved_calls, [("call_0.activity", "x:send@1.0.0", &json!({"to": "ada", "times": 1}))]);
     let misfit = checked(&plan(json!({"_tool": "schema__post"})), &Policy::of(Profile::Trusted));
     let errors: Vec<_> = misfit.errors.iter().map(|issue| (&*issue.path, issue.kind.as_str())).collect();
     assert_eq!(errors, [("/0", "schema")]);

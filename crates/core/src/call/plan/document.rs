@@ -268,8 +268,10 @@ fn read_call(index: usize, item: Value, issues: &mut Vec<PlanIssue>) -> PlanCall
 /// Returns the denoted path: names joined by dots, optionally written as a reference.
 fn output_path(written: &str) -> Result<&str, String> {
     state_path(written).filter(|path| path.len() <= MAX_PATH).ok_or_else(|| {
-        let shown: String = written.chars().take(80).collect();
-        format!("`{shown}` is not a path; write names of at most {MAX_PATH} bytes joined by dots, like user.address")
+        let quoted_path: String = written.chars().take(80).collect();
+        format!(
+            "`{quoted_path}` is not a path; write names of at most {MAX_PATH} bytes joined by dots, like user.address"
+        )
     })
 }
 

@@ -176,15 +176,15 @@ impl Graph {
             ready.extend(schedule.ended(index));
         }
         // Each remaining call waits for another remaining one, so following them back from any call leads into a cycle.
-        let mut seen = Vec::new();
+        let mut visited = Vec::new();
         let mut at = left.iter().position(|left| *left)?;
         loop {
-            if let Some(start) = seen.iter().position(|seen| *seen == at) {
-                let mut circle = seen.split_off(start);
+            if let Some(start) = visited.iter().position(|seen| *seen == at) {
+                let mut circle = visited.split_off(start);
                 circle.reverse();
                 return Some(circle);
             }
-            seen.push(at);
+            visited.push(at);
             at = self.edges.iter().find(|edge| edge.to == at && left[edge.from])?.from;
         }
     }

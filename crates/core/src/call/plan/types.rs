@@ -77,14 +77,14 @@ impl Types {
         })
     }
 
-    /// Whether some value of these types fits where `wanted` are expected. A number may become text, and a number may
+    /// Whether some value of these types fits where `required` are expected. A number may become text, and a number may
     /// be whole; text that spells another type does not count.
-    pub(super) fn fit(self, wanted: Self) -> bool {
+    pub(super) fn fit(self, required: Self) -> bool {
         let mut can = self.0;
         if can & (INTEGER | NUMBER) != 0 {
             can |= INTEGER | NUMBER | STRING;
         }
-        can & wanted.0 != 0
+        can & required.0 != 0
     }
 
     /// Names of the types, for messages.

@@ -162,9 +162,9 @@ impl ValueSource<'_> {
             return LookupResult::TooLarge;
         }
         match self.reader.variables.get(*kind, path, self.reader.instance) {
-            Some(known) => {
-                self.room = self.room.saturating_sub(size(&known.value));
-                if self.room == 0 { LookupResult::TooLarge } else { LookupResult::Value(known) }
+            Some(variable) => {
+                self.room = self.room.saturating_sub(size(&variable.value));
+                if self.room == 0 { LookupResult::TooLarge } else { LookupResult::Value(variable) }
             }
             None if kind.may_come() && completeness == Completeness::Open => LookupResult::Pending,
             None => LookupResult::Absent,

@@ -56,22 +56,22 @@ pub fn text(answer: &ModelResponse) -> Result<&str, AnswerError> {
 }
 
 /// Returns the JSON value of an answer: the whole text, the content of a code fence, or the first balanced object or
-/// array. Syntax is repaired, but nothing is invented. The value must be `wanted`.
+/// array. Syntax is repaired, but nothing is invented. The value must be as `expected`.
 ///
 /// # Errors
 /// [`AnswerError`] with the first 500 characters of the text.
-pub fn json(answer: &ModelResponse, wanted: ExpectedJson) -> Result<Value, AnswerError> {
+pub fn json(answer: &ModelResponse, expected: ExpectedJson) -> Result<Value, AnswerError> {
     let text = text(answer)?;
-    let fits = |value: &Value| wanted == ExpectedJson::Any || value.is_object();
+    let fits = |value: &Value| expected == ExpectedJson::Any || value.is_object();
     if let Some(value) = serde_json::from_str(text).ok().filter(fits) {
         return Ok(value);
     }
     let fenced = fences(text).find_map(|inside| serde_json::from_str(inside).ok().filter(fits));
-    if let Some(value) = fenced.or_else(|| first_balanced(text, wanted, &answer.stop)) {
+    if let Some(value) = fenced.or_else(|| first_balanced(text, expected, &answer.stop)) {
         return Ok(value);
     }
-    let shown = beginning(text);
-    Err(if answer.stop == StopReason::MaxTokens { AnswerError::Cut(shown) } else { AnswerError::NoJson(shown) })
+    let excerpt = beginning(text);
+    Err(if answer.stop == StopReason::MaxTokens { AnswerError::Cut(excerpt) } else { AnswerError::NoJson(excerpt) })
 }
 
 /// The accepted kinds of values.
@@ -131,8 +131,8 @@ fn fences(text: &str) -> impl Iterator<Item = &str> {
 
 /// Returns the first part of a text that is a whole object or array. A part inside a container that was cut is not
 /// accepted.
-fn first_balanced(text: &str, wanted: ExpectedJson, stop: &StopReason) -> Option<Value> {
-    let is_start = |c: char| c == '{' || (c == '[' && wanted == ExpectedJson::Any);
+fn first_balanced(text: &str, expected: ExpectedJson, stop: &StopReason) -> Option<Value> {
+    let is_start = |c: char| c == '{' || (c == '[' && expected == ExpectedJson::Any);
     let mut from = 0;
     for _ in 0..STARTS {
         let start = from + text[from..].find(is_start)?;

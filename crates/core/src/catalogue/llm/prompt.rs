@@ -106,7 +106,7 @@ pub(super) fn prompt(
     definition: &LlmDefinition,
     hooks: &LlmHooks,
     arguments: Value,
-    asked: PromptTarget<'_>,
+    target: PromptTarget<'_>,
 ) -> Result<RenderedPrompt, ToolError> {
     let mut arguments = arguments;
     fill_defaults(&definition.parameters, &mut arguments);
@@ -117,7 +117,7 @@ pub(super) fn prompt(
         Some(prepare) => prepare(arguments.clone())?,
         None => arguments.clone(),
     };
-    let variant = definition.variant(asked.mode, asked.model);
+    let variant = definition.variant(target.mode, target.model);
     let way = variant.map_or_else(|| definition.clone(), |variant| variant.over(definition));
     let failed = |field: &str, error| unfit(&way.id, field, error);
     prepare(&way.prepare, &mut values).map_err(|(field, error)| failed(&field, error))?;
@@ -135,11 +135,11 @@ pub(super) fn prompt(
         OutputKind::Text => system,
         OutputKind::Json => with_json_rule(&system, asked_schema, way.example.as_ref()),
     };
-    let system_tokens = asked.tokens.count(&system).0;
-    let input_tokens = system_tokens + asked.tokens.count(&user).0;
+    let system_tokens = target.tokens.count(&system).0;
+    let input_tokens = system_tokens + target.tokens.count(&user).0;
     let settings = way.model_preference.settings.clone();
     let preferred = way.model_preference.max_tokens;
-    let max_tokens = hooks.max_tokens.as_ref().and_then(|rule| rule(&arguments, asked.tokens));
+    let max_tokens = hooks.max_tokens.as_ref().and_then(|rule| rule(&arguments, target.tokens));
     // A computed limit is not the author's word, so the configuration may lower it.
     let max_tokens = max_tokens.map(|tokens| preferred.map_or(tokens, |most| tokens.min(most)));
     let max_tokens = max_tokens.or_else(|| way.max_tokens.map(|rule| rule.of(input_tokens)));

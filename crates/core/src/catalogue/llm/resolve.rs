@@ -37,14 +37,14 @@ pub struct Resolve<'a> {
 ///
 /// # Errors
 /// `not_permitted` if no model is left, with the reason for each.
-pub fn models(wanted: &Resolve<'_>) -> Result<Vec<Arc<str>>, ToolError> {
-    if let Some(models) = recorded(wanted) {
+pub fn models(request: &Resolve<'_>) -> Result<Vec<Arc<str>>, ToolError> {
+    if let Some(models) = recorded(request) {
         return Ok(models);
     }
     let mut unusable = String::new();
     let mut usable: Vec<Arc<str>> = Vec::new();
-    for model in candidates(wanted) {
-        let why = match (wanted.card)(model).usability {
+    for model in candidates(request) {
+        let why = match (request.card)(model).usability {
             Usability::Usable if model.contains('/') || is_replay(model) => {
                 usable.push(model.into());
                 continue;
@@ -69,21 +69,21 @@ pub fn models(wanted: &Resolve<'_>) -> Result<Vec<Arc<str>>, ToolError> {
 }
 
 /// The models as a recording has them.
-fn recorded(wanted: &Resolve<'_>) -> Option<Vec<Arc<str>>> {
+fn recorded(request: &Resolve<'_>) -> Option<Vec<Arc<str>>> {
     let is_recording = |model: &&str| is_replay(model);
-    let recording = match wanted.forced {
+    let recording = match request.forced {
         Some(forced) => Some(forced).filter(is_recording),
-        None => wanted.run.filter(is_recording).or_else(|| wanted.default.filter(is_recording)),
+        None => request.run.filter(is_recording).or_else(|| request.default.filter(is_recording)),
     }?;
-    let card = (wanted.card)(recording);
+    let card = (request.card)(recording);
     if card.usability != Usability::Usable {
         return None;
     }
-    let named = candidates(&Resolve { forced: None, ..*wanted });
+    let named = candidates(&Resolve { forced: None, ..*request });
     let mut models: Vec<&str> =
         named.iter().copied().filter(|model| card.recorded.iter().any(|known| **known == **model)).collect();
     let asks_others = models.is_empty() && named.iter().any(|model| !is_replay(model));
-    if asks_others && wanted.forced.is_none() {
+    if asks_others && request.forced.is_none() {
         return None;
     }
     if card.recorded.len() < 2 {
@@ -98,20 +98,20 @@ fn recorded(wanted: &Resolve<'_>) -> Option<Vec<Arc<str>>> {
     Some(models.into_iter().map(|model| recorded_of(recording, model).into()).collect())
 }
 
-fn candidates<'a>(wanted: &Resolve<'a>) -> Vec<&'a str> {
-    if let Some(forced) = wanted.forced {
+fn candidates<'a>(request: &Resolve<'a>) -> Vec<&'a str> {
+    if let Some(forced) = request.forced {
         return vec![forced];
     }
-    let preferred = wanted.preference.and_then(|preference| preference.preferred_model.as_deref());
-    let fallbacks = wanted.preference.map_or(&[][..], |preference| &preference.fallback_models);
-    let named = wanted.recommended.iter().map(String::as_str).chain(preferred);
+    let preferred = request.preference.and_then(|preference| preference.preferred_model.as_deref());
+    let fallbacks = request.preference.map_or(&[][..], |preference| &preference.fallback_models);
+    let named = request.recommended.iter().map(String::as_str).chain(preferred);
     let mut models: Vec<&str> = Vec::new();
     for model in named.chain(fallbacks.iter().map(String::as_str)) {
         if !models.contains(&model) {
             models.push(model);
         }
     }
-    if models.is_empty() { wanted.default.into_iter().collect() } else { models }
+    if models.is_empty() { request.default.into_iter().collect() } else { models }
 }
 
 #[cfg(test)]

@@ -94,15 +94,15 @@ impl LlmTool {
         };
         let card = services.model.card(model);
         let known_as = card.stands_for.as_deref().unwrap_or(model);
-        let asked = PromptTarget { model: known_as, mode: services.model_mode.as_deref(), tokens: &*services.tokens };
-        let mut prompted = prompt(&self.definition, &self.hooks, arguments, asked)?;
+        let target = PromptTarget { model: known_as, mode: services.model_mode.as_deref(), tokens: &*services.tokens };
+        let mut prompted = prompt(&self.definition, &self.hooks, arguments, target)?;
         let request = &mut prompted.request;
-        let said = ModelSettings { effort: services.model_effort, ..ModelSettings::default() };
-        request.settings = said.or(&request.settings).into();
-        let wanted = request.max_tokens;
+        let effort_settings = ModelSettings { effort: services.model_effort, ..ModelSettings::default() };
+        request.settings = effort_settings.or(&request.settings).into();
+        let requested_max = request.max_tokens;
         let mut asks_left = self.hooks.asks_again;
         loop {
-            prompted.request.max_tokens = wanted.map(|wanted| limit(wanted, &prompted, &card));
+            prompted.request.max_tokens = requested_max.map(|max| limit(max, &prompted, &card));
             let answer = services.model.complete(model, &prompted.request, &IgnoreModelEvents, &context.cancel).await;
             let answer = answer.map_err(|error| failed(error, context))?;
             let insists = asks_left > 0 || self.definition.on_output_mismatch == OnOutputMismatch::Error;
@@ -208,11 +208,11 @@ impl ResultError {
 }
 
 /// Returns the limit of an answer: bounded by the model's maximum, and by the rest of its context window.
-fn limit(wanted: u32, prompted: &RenderedPrompt, card: &ModelCard) -> u32 {
+fn limit(requested_max: u32, prompted: &RenderedPrompt, card: &ModelCard) -> u32 {
     // The messages after the first are earlier answers and their faults.
     let more: usize = prompted.request.messages.iter().skip(1).map(Message::tokens).sum();
     let left = card.output_room(prompted.input_tokens + more).map(|left| left.max(1));
-    [card.max_output, left].into_iter().flatten().fold(wanted, u32::min)
+    [card.max_output, left].into_iter().flatten().fold(requested_max, u32::min)
 }
 
 /// Returns the JSON value of an answer. If it should be a list in an object, a bare list is accepted: without schema
@@ -301,9 +301,9 @@ impl Tool for LlmTool {
     }
 
     fn prompt_size(&self, arguments: &Value, model: &str, mode: Option<&str>, tokens: &dyn TokenCounter) -> PromptSize {
-        let asked = PromptTarget { model, mode, tokens };
+        let target = PromptTarget { model, mode, tokens };
         // The attempt reports arguments that give no prompt.
-        let Ok(prompted) = prompt(&self.definition, &self.hooks, arguments.clone(), asked) else {
+        let Ok(prompted) = prompt(&self.definition, &self.hooks, arguments.clone(), target) else {
             return PromptSize::default();
         };
         PromptSize {

@@ -75,14 +75,14 @@ pub enum TriggerError {
 impl TriggerError {
     pub(super) fn unknown_zone(zone: &str) -> Self {
         let names: Vec<String> = zone_names().collect();
-        let wanted = zone.replace(' ', "_");
+        let zone_name = zone.replace(' ', "_");
         let city = |name: &String| name.rsplit('/').next().unwrap_or_default().to_owned();
         let by_city = || {
             let cities: Vec<String> = names.iter().map(city).collect();
-            let near = nearest(&wanted, cities.iter().map(String::as_str))?;
+            let near = nearest(&zone_name, cities.iter().map(String::as_str))?;
             cities.iter().position(|city| city == near).and_then(|at| names.get(at))
         };
-        let near = nearest(&wanted, names.iter().map(String::as_str));
+        let near = nearest(&zone_name, names.iter().map(String::as_str));
         Self::Zone { zone: zone.to_owned(), nearest: near.map(str::to_owned).or_else(|| by_city().cloned()) }
     }
 }

@@ -78,7 +78,7 @@ pub fn renamed(was: &str, is: &str) -> Change {
     Change::new(
         ChangeSeverity::Danger,
         "name",
-        format!("is {} at its source; it was {}", shown(&is.into()), shown(&was.into())),
+        format!("is {} at its source; it was {}", excerpt_of(&is.into()), excerpt_of(&was.into())),
     )
 }
 
@@ -209,14 +209,14 @@ fn inside(weight: ChangeSeverity, field: &str, was: &Value, is: &Value, depth: u
 /// A change shown with the old and the new value.
 pub(super) fn leaf(weight: ChangeSeverity, field: &str, was: &Value, is: &Value) -> Change {
     let message = match (was, is) {
-        (Value::Null, is) => format!("is new: {}", shown(is)),
-        (was, Value::Null) => format!("is gone; it was {}", shown(was)),
-        (was, is) => format!("is {}; it was {}", shown(is), shown(was)),
+        (Value::Null, is) => format!("is new: {}", excerpt_of(is)),
+        (was, Value::Null) => format!("is gone; it was {}", excerpt_of(was)),
+        (was, is) => format!("is {}; it was {}", excerpt_of(is), excerpt_of(was)),
     };
     Change::new(weight, field, message)
 }
 
-pub(super) fn shown(value: &Value) -> String {
+pub(super) fn excerpt_of(value: &Value) -> String {
     text_diff::short(&value.to_string())
 }
 

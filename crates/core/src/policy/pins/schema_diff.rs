@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::diff::{Change, ChangeSeverity, hidden, keys, leaf, shown, text};
+use super::diff::{Change, ChangeSeverity, excerpt_of, hidden, keys, leaf, text};
 use super::text_diff::{short, step};
 
 /// Nesting depth of schemas that is compared; deeper differences are reported as one.
@@ -45,7 +45,7 @@ impl Walk<'_> {
             (Value::Object(old), Value::Object(new)) => (old, new),
             (Value::Null, Value::Object(_)) => return self.fresh(ChangeSeverity::Notable, field, "is new", is, depth),
             (was, Value::Object(_)) => {
-                let what = format!("is another; it was {}", shown(was));
+                let what = format!("is another; it was {}", excerpt_of(was));
                 return self.fresh(ChangeSeverity::Notable, field, &what, is, depth);
             }
             _ => return self.changes.push(leaf(ChangeSeverity::Notable, field, was, is)),
@@ -70,9 +70,10 @@ impl Walk<'_> {
         self.note(weight, field, format!("{what}{}{about}", kind_of(is)));
         self.changes.extend(description.and_then(|about| hidden(field, "", about)));
         let is_shown = |key: &str| key == "type" || (key == "description" && description.is_some());
-        let shown = |schema: &Map<String, Value>| schema.clone().into_iter().filter(|(key, _)| is_shown(key)).collect();
-        if let Some(shown) = is.as_object().map(shown) {
-            self.schema(field, &Value::Object(shown), is, depth + 1);
+        let shown_keywords =
+            |schema: &Map<String, Value>| schema.clone().into_iter().filter(|(key, _)| is_shown(key)).collect();
+        if let Some(keywords) = is.as_object().map(shown_keywords) {
+            self.schema(field, &Value::Object(keywords), is, depth + 1);
         }
     }
 
@@ -188,7 +189,7 @@ impl Walk<'_> {
                     self.note(
                         ChangeSeverity::Notable,
                         &format!("{field}({key} {})", index + 1),
-                        format!("is gone; it was {}", shown(less)),
+                        format!("is gone; it was {}", excerpt_of(less)),
                     );
                 }
             }
@@ -223,7 +224,7 @@ fn types(kind: &Value) -> String {
     match kind {
         Value::String(kind) => short(kind),
         Value::Array(kinds) => kinds.iter().map(types).collect::<Vec<_>>().join(" or "),
-        other => shown(other),
+        other => excerpt_of(other),
     }
 }
 

@@ -52,9 +52,9 @@ pub(super) fn keep_largest<T, K: Ord>(all: &mut Vec<T>, max: usize, size: impl F
     if less > 0 {
         let mut by_size: Vec<usize> = (0..all.len()).collect();
         by_size.sort_by_key(|&place| std::cmp::Reverse(size(&all[place])));
-        let kept: HashSet<usize> = by_size.into_iter().take(max).collect();
+        let kept_places: HashSet<usize> = by_size.into_iter().take(max).collect();
         let mut place = 0..;
-        all.retain(|_| place.next().is_some_and(|place| kept.contains(&place)));
+        all.retain(|_| place.next().is_some_and(|place| kept_places.contains(&place)));
     }
     less
 }

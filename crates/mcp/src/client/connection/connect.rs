@@ -70,7 +70,7 @@ pub(crate) enum EraPreference {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct HandshakeAttempt {
     era: Era,
-    kept: Duration,
+    reserved_time: Duration,
     /// Whether it is the first attempt, on a pipe to an unknown server.
     is_guess: bool,
 }
@@ -78,7 +78,7 @@ struct HandshakeAttempt {
 impl HandshakeAttempt {
     /// An attempt that may use all remaining time.
     fn last(era: Era) -> Self {
-        Self { era, kept: Duration::ZERO, is_guess: false }
+        Self { era, reserved_time: Duration::ZERO, is_guess: false }
     }
 }
 
@@ -88,9 +88,9 @@ impl Connector {
     /// # Errors
     /// Cause and remedy, for the operator.
     pub(crate) async fn connect(&self) -> Result<Arc<Connection>, String> {
-        let known = match self.wanted_era {
+        let era = match self.wanted_era {
             Some(EraPreference::Prefer(era) | EraPreference::Only(era)) => Some(era),
-            None => self.version_probe.known().await,
+            None => self.version_probe.known_era().await,
         };
         match &self.options.config.transport {
             McpTransport::Stdio { command, args, env, cwd } => {
@@ -104,12 +104,12 @@ impl Connector {
                     let supervised = cwd.iter().fold(supervised, SupervisedCommand::current_dir);
                     self.options.sandbox.iter().cloned().fold(supervised, SupervisedCommand::sandbox)
                 };
-                self.connect_process(command, supervised, known).await
+                self.connect_process(command, supervised, era).await
             }
-            McpTransport::Http { url, headers } => self.connect_url(RemoteKind::Http, url, headers, known).await,
-            McpTransport::Sse { url, headers } => self.connect_url(RemoteKind::Sse, url, headers, known).await,
+            McpTransport::Http { url, headers } => self.connect_url(RemoteKind::Http, url, headers, era).await,
+            McpTransport::Sse { url, headers } => self.connect_url(RemoteKind::Sse, url, headers, era).await,
             McpTransport::WebSocket { url, headers } => {
-                self.connect_url(RemoteKind::WebSocket, url, headers, known).await
+                self.connect_url(RemoteKind::WebSocket, url, headers, era).await
             }
         }
     }
@@ -119,10 +119,10 @@ impl Connector {
         &self,
         program: &str,
         command: impl Fn() -> SupervisedCommand + Send + Sync,
-        known: Option<Era>,
+        known_era: Option<Era>,
     ) -> Result<Arc<Connection>, String> {
         let attempts_of = |known| VecDeque::from(attempts(None, known, self.options.config.connect_timeout));
-        let mut attempts = attempts_of(known);
+        let mut attempts = attempts_of(known_era);
         let mut running = None;
         let mut best = None;
         let mut tried = AttemptHistory::new(self.options.config.connect_timeout);
@@ -229,14 +229,14 @@ impl Connector {
         kind: RemoteKind,
         url: &str,
         headers: &BTreeMap<String, String>,
-        known: Option<Era>,
+        known_era: Option<Era>,
     ) -> Result<Arc<Connection>, String> {
         let url = Url::parse(url).map_err(|error| format!("`url` is not a URL: {error}"))?;
         let (headers, authorizer) = (header_map(headers)?, self.options.authorizer.clone());
         let target = Target::new(kind, url, headers, authorizer, self.options.config.max_message_bytes).await?;
         let mut best = None;
         let mut tried = AttemptHistory::new(self.options.config.connect_timeout);
-        for attempt in attempts(Some(kind), known, self.options.config.connect_timeout) {
+        for attempt in attempts(Some(kind), known_era, self.options.config.connect_timeout) {
             if !tried.has_time(attempt) {
                 break;
             }
@@ -289,20 +289,20 @@ fn retry_reserve(timeout: Duration) -> Duration {
 
 /// Returns the handshakes to try on a pipe (`None`) or at a URL, in order, with `timeout` for all of
 /// them. An attempt that ends early leaves its time to the next.
-fn attempts(kind: Option<RemoteKind>, known: Option<Era>, timeout: Duration) -> Vec<HandshakeAttempt> {
+fn attempts(kind: Option<RemoteKind>, known_era: Option<Era>, timeout: Duration) -> Vec<HandshakeAttempt> {
     let third = timeout / 3;
-    let kept = retry_reserve(timeout);
+    let reserved_time = retry_reserve(timeout);
     let last = HandshakeAttempt::last;
-    let first = |era| HandshakeAttempt { era, kept, is_guess: false };
-    match (kind, known) {
+    let first = |era| HandshakeAttempt { era, reserved_time, is_guess: false };
+    match (kind, known_era) {
         // Revisions without sessions never had it.
         (Some(RemoteKind::Sse), _) => vec![last(Era::Legacy)],
         (_, Some(Era::Modern)) => vec![first(Era::Modern), last(Era::Legacy)],
         (_, Some(Era::Legacy)) => vec![first(Era::Legacy), last(Era::Modern)],
         (_, None) => {
             let discover = if kind == Some(RemoteKind::Http) { third } else { third.min(DISCOVER_FIRST) };
-            let kept = timeout.saturating_sub(discover);
-            let begin = HandshakeAttempt { era: Era::Modern, kept, is_guess: kind.is_none() };
+            let reserved_time = timeout.saturating_sub(discover);
+            let begin = HandshakeAttempt { era: Era::Modern, reserved_time, is_guess: kind.is_none() };
             vec![begin, first(Era::Legacy), last(Era::Modern)]
         }
     }
@@ -326,7 +326,7 @@ impl AttemptHistory {
 
     /// Returns the time limit of this attempt.
     fn bound(&self, attempt: HandshakeAttempt) -> Duration {
-        self.end.saturating_duration_since(Instant::now()).saturating_sub(attempt.kept)
+        self.end.saturating_duration_since(Instant::now()).saturating_sub(attempt.reserved_time)
     }
 
     fn has_time(&self, attempt: HandshakeAttempt) -> bool {
@@ -440,7 +440,7 @@ mod tests {
             let mut left = timeout;
             let tried = attempts(kind, known, Duration::from_millis(timeout));
             let shares = tried.iter().map(|attempt| {
-                let kept = u64::try_from(attempt.kept.as_millis()).expect("small");
+                let kept = u64::try_from(attempt.reserved_time.as_millis()).expect("small");
                 std::mem::replace(&mut left, kept) - kept
             });
             assert_eq!(shares.collect::<Vec<_>>(), expect, "{kind:?} {known:?} {timeout}");

@@ -107,31 +107,31 @@ pub(crate) async fn handshake_unknown_era(
     (first, beside): (Duration, Duration),
     limit: Duration,
 ) -> (Result<ServerInfo, Failure>, DelayedDiscovery) {
-    let mut asked = pin!(ask_to_discover(peer));
-    if let Ok(said) = tokio::time::timeout(first, &mut asked).await {
-        return (discovered(peer, said), DelayedDiscovery::NotReceived);
+    let mut discover_request = pin!(ask_to_discover(peer));
+    if let Ok(discover_answer) = tokio::time::timeout(first, &mut discover_request).await {
+        return (discovered(peer, discover_answer), DelayedDiscovery::NotReceived);
     }
     let mut initialized = pin!(handshake(peer, Era::Legacy, beside, limit));
-    let mut said = None;
+    let mut discover_answer = None;
     let shaken = loop {
-        let speaks_newest = said.as_ref().is_some_and(speaks_newest);
+        let speaks_newest = discover_answer.as_ref().is_some_and(speaks_newest);
         tokio::select! {
             biased;
-            answer = &mut asked, if said.is_none() => said = Some(answer),
+            answer = &mut discover_request, if discover_answer.is_none() => discover_answer = Some(answer),
             shaken = &mut initialized => break Some(shaken),
             () = tokio::time::sleep(SECOND_ANSWER_WAIT), if speaks_newest => break None,
         }
     };
-    if matches!(shaken, Some(Ok(_))) && said.is_none() {
+    if matches!(shaken, Some(Ok(_))) && discover_answer.is_none() {
         // Not every server answers in request order.
-        said = tokio::time::timeout(SECOND_ANSWER_WAIT, &mut asked).await.ok();
+        discover_answer = tokio::time::timeout(SECOND_ANSWER_WAIT, &mut discover_request).await.ok();
     }
-    let discovery = if said.as_ref().is_some_and(speaks_newest) {
+    let discovery = if discover_answer.as_ref().is_some_and(speaks_newest) {
         DelayedDiscovery::SpeaksNewest
     } else {
         DelayedDiscovery::SpeaksOlder
     };
-    match (shaken, said) {
+    match (shaken, discover_answer) {
         (Some(shaken @ (Ok(_) | Err(Failure::Broken(_) | Failure::Unreachable(_)))), _) => (shaken, discovery),
         // A server that supports only the newest refuses or ignores the other request.
         (_, Some(said)) if discovery == DelayedDiscovery::SpeaksNewest => {
@@ -153,8 +153,8 @@ pub(crate) enum DelayedDiscovery {
     SpeaksOlder,
 }
 
-fn speaks_newest(said: &Result<Value, AskError>) -> bool {
-    let versions = said.as_ref().ok().and_then(|result| result.get("supportedVersions")?.as_array());
+fn speaks_newest(discover_answer: &Result<Value, AskError>) -> bool {
+    let versions = discover_answer.as_ref().ok().and_then(|result| result.get("supportedVersions")?.as_array());
     versions.is_some_and(|versions| versions.iter().any(|said| said == MODERN_VERSIONS[0]))
 }
 
@@ -163,11 +163,11 @@ async fn initialize(peer: &Peer) -> Result<ServerInfo, Failure> {
         "protocolVersion": LEGACY_VERSIONS[0], "capabilities": legacy_capabilities(), "clientInfo": &*OUR_INFO,
     });
     let mut result = answered(peer, Request::internal("initialize"), params).await?;
-    let said = result.get("protocolVersion").and_then(Value::as_str).ok_or_else(invalid_version)?;
+    let server_version = result.get("protocolVersion").and_then(Value::as_str).ok_or_else(invalid_version)?;
     let version = LEGACY_VERSIONS
         .into_iter()
-        .find(|version| *version == said)
-        .ok_or_else(|| no_common_version(&[said.to_owned()]))?;
+        .find(|version| *version == server_version)
+        .ok_or_else(|| no_common_version(&[server_version.to_owned()]))?;
     peer.set_version(version);
     let info = info(&mut result, Era::Legacy, version);
     peer.notify("notifications/initialized", None).await.map_err(unsent)?;
@@ -189,9 +189,9 @@ async fn ask_to_discover(peer: &Peer) -> Result<Value, AskError> {
     }
 }
 
-fn discovered(peer: &Peer, asked: Result<Value, AskError>) -> Result<ServerInfo, Failure> {
+fn discovered(peer: &Peer, discover_answer: Result<Value, AskError>) -> Result<ServerInfo, Failure> {
     let version = MODERN_VERSIONS[0];
-    let mut result = asked.map_err(failure)?;
+    let mut result = discover_answer.map_err(failure)?;
     let versions = result.get("supportedVersions").and_then(Value::as_array).ok_or_else(invalid_version)?;
     if !versions.iter().any(|said| said == version) {
         let versions: Vec<_> = versions.iter().filter_map(Value::as_str).map(str::to_owned).collect();
@@ -331,7 +331,7 @@ impl VersionProbe {
     }
 
     /// Returns the era to try first.
-    pub(crate) async fn known(&self) -> Option<Era> {
+    pub(crate) async fn known_era(&self) -> Option<Era> {
         let (last, was_read) = {
             let state = self.lock();
             (state.last, state.was_read)
@@ -340,8 +340,8 @@ impl VersionProbe {
             return last;
         }
         // A store that cannot be read costs a try.
-        let kept = self.manifests.manifest(&self.key).await.ok().flatten();
-        let found = kept.as_ref().and_then(|kept| ProbeResult::deserialize(kept.get(KEPT)?).ok());
+        let stored_manifest = self.manifests.manifest(&self.key).await.ok().flatten();
+        let found = stored_manifest.as_ref().and_then(|kept| ProbeResult::deserialize(kept.get(KEPT)?).ok());
         let mut state = self.lock();
         state.was_read = true;
         state.found = state.found.take().or(found);
@@ -425,12 +425,12 @@ mod version_probe_tests {
             (json!({KEPT: "?"}), None, discovered_info(Era::Legacy, "1"), EraCertainty::Tried, Some(old.clone())),
         ] {
             let generation = VersionProbe::new(Arc::new(FixedManifest(kept.clone())), "k".to_owned());
-            assert_eq!(generation.known().await, known, "{kept}");
+            assert_eq!(generation.known_era().await, known, "{kept}");
             generation.note(&said, certainty);
             let found = generation.found().map(|found| serde_json::to_value(found).expect("JSON"));
             assert_eq!(found, keeps, "{kept} {said:?} {certainty:?}");
             let last = if certainty == EraCertainty::Newer { Era::Modern } else { said.era };
-            assert_eq!(generation.known().await, Some(last), "of this process");
+            assert_eq!(generation.known_era().await, Some(last), "of this process");
         }
     }
 }

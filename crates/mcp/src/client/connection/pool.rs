@@ -233,7 +233,7 @@ impl ConnectionPool {
 impl LegacyConnector {
     /// Returns the connection of the older generation, if the server supports both.
     async fn connection(&self, closed: &AtomicBool) -> Option<Arc<Connection>> {
-        if self.connector.version_probe.known().await != Some(Era::Modern) {
+        if self.connector.version_probe.known_era().await != Some(Era::Modern) {
             return None;
         }
         let managed = self.managed()?;

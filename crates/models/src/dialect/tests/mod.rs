@@ -6,8 +6,8 @@ use serde_json::{Map, json};
 
 use super::*;
 
-fn tool(name: &str, parameters: Value) -> ShownTool {
-    ShownTool { name: name.into(), parameters, ..ShownTool::default() }
+fn tool(name: &str, parameters: Value) -> RequestTool {
+    RequestTool { name: name.into(), parameters, ..RequestTool::default() }
 }
 
 fn one(dialect: Dialect, strict: bool, parameters: &Value) -> Toolset {
@@ -256,7 +256,7 @@ fn strict_for_anthropic_is_budgeted_over_the_request() {
     assert_eq!(strict(translate(Dialect::Anthropic, &tools, true)), 20);
     assert_eq!(strict(translate(Dialect::Anthropic, &tools, false)), 0);
     let own = |word: Option<bool>| {
-        let tools: Vec<_> = tools.iter().take(1).map(|tool| ShownTool { strict: word, ..tool.clone() }).collect();
+        let tools: Vec<_> = tools.iter().take(1).map(|tool| RequestTool { strict: word, ..tool.clone() }).collect();
         (strict(translate(Dialect::Anthropic, &tools, true)), strict(translate(Dialect::Anthropic, &tools, false)))
     };
     assert_eq!((own(Some(true)), own(Some(false)), own(None)), ((1, 1), (0, 0), (1, 0)));
@@ -425,7 +425,7 @@ fn calls_are_changed_back_and_forth() {
 
 #[test]
 fn long_descriptions_are_cut_at_api_limits() {
-    let long = ShownTool { description: "ä".repeat(2_000), ..tool("t", json!({})) };
+    let long = RequestTool { description: "ä".repeat(2_000), ..tool("t", json!({})) };
     let length =
         |dialect: Dialect| translate(dialect, std::slice::from_ref(&long), false).tools[0].description.chars().count();
     assert_eq!((length(Dialect::OpenAi), length(Dialect::Anthropic)), (1_024, 2_000));

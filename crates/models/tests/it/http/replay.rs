@@ -9,7 +9,8 @@ use toolwright_core::Redactor;
 use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::model::{
     IgnoreModelEvents, Message, ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvent, ModelEvents,
-    ModelRequest, ModelResponse, NotRecorded, RawToolCall, RecordedError, RequestProgress, ShownTool, Usability, Usage,
+    ModelRequest, ModelResponse, NotRecorded, RawToolCall, RecordedError, RequestProgress, RequestTool, Usability,
+    Usage,
 };
 use toolwright_models::{Endpoints, HttpModelClient, Models};
 use toolwright_testkit::FakeRedactor;
@@ -22,7 +23,7 @@ fn models() -> Models {
 }
 
 fn question(text: &str) -> ModelRequest {
-    let tool = |name: &str| ShownTool { name: name.into(), ..ShownTool::default() };
+    let tool = |name: &str| RequestTool { name: name.into(), ..RequestTool::default() };
     ModelRequest {
         system: "not looked at".into(),
         messages: vec![Message::user(text)],

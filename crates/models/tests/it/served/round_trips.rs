@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde_json::json;
 use toolwright_core::content::ContentBlock;
 use toolwright_core::model::{
-    CallResult, Message, ModelRequest, OutputFormat, RawToolCall, ShownTool, StopReason, ToolChoice, Usage,
+    CallResult, Message, ModelRequest, OutputFormat, RawToolCall, RequestTool, StopReason, ToolChoice, Usage,
 };
 use toolwright_models::served::{ResponseEnd, ResponseHead, ResponsePiece, ResponseWriter, ServedApi, read_request};
 use toolwright_models::{Decoder, decode_whole, encode};
@@ -95,11 +95,11 @@ proptest! {
         temperature in proptest::option::of(Just(0.5)),
         forced in any::<bool>(),
     ) {
-        let tool = ShownTool {
+        let tool = RequestTool {
             name: "tool_0".into(),
             description: "Looks.".into(),
             parameters: json!({"type": "object", "properties": {"a": {"type": "string"}}}),
-            ..ShownTool::default()
+            ..RequestTool::default()
         };
         let request = ModelRequest {
             system,

@@ -64,8 +64,8 @@ pub(super) struct Target {
 impl Target {
     /// Returns the path relative to the root if it is inside, `.` for the root itself: the form that every `fs` tool
     /// takes.
-    pub(super) fn shown(&self) -> String {
-        shown(&self.path, &self.root)
+    pub(super) fn relative_text(&self) -> String {
+        relative_path(&self.path, &self.root)
     }
 
     /// Returns the warning for the result, if any.
@@ -117,7 +117,7 @@ impl Target {
 }
 
 /// Returns `path` relative to `root` if it is inside.
-pub(super) fn shown(path: &Path, root: &Path) -> String {
+pub(super) fn relative_path(path: &Path, root: &Path) -> String {
     match path.strip_prefix(root) {
         Ok(relative) if relative.as_os_str().is_empty() => ".".to_owned(),
         Ok(relative) => relative.display().to_string(),

@@ -98,7 +98,7 @@ impl OpenedDocument {
     /// Writes the changed document, and reports the change.
     pub(super) fn write(&self, did: &str, context: &ToolContext) -> Result<ToolOutput, ToolError> {
         let new = self.document.text().into_bytes();
-        let shown = self.target.shown();
+        let shown = self.target.relative_text();
         if new == self.bytes {
             return Ok(ToolOutput::text(format!("nothing to change in {shown}: it is so already"))
                 .with_extra("changed", false));
@@ -319,7 +319,7 @@ fn schema_of(
         Err(_) if !is_asked => Ok(None),
         Err(error) => Err(error),
         Ok(opened) => match CompiledSchema::compile(&opened.document.value()) {
-            Ok(compiled) => Ok(Some((opened.target.shown(), compiled))),
+            Ok(compiled) => Ok(Some((opened.target.relative_text(), compiled))),
             Err(_) if !is_asked => Ok(None),
             Err(error) => Err(failed(format!("`{path}` is no JSON Schema that can be used: {error}"))),
         },

@@ -70,7 +70,7 @@ impl Tool for Write {
             let lines = lines_of(content.as_bytes());
             let text = format!(
                 "{did} {}: {}, {}",
-                target.shown(),
+                target.relative_text(),
                 count_of(lines, "line"),
                 count_of(content.len() as u64, "byte")
             );
@@ -99,6 +99,6 @@ impl Tool for Write {
         let content = arguments["content"].as_str()?.as_bytes();
         let target = self.0.paths.admit(session, arguments["path"].as_str()?).ok()?;
         let old = read_existing(&target).ok()?.map(|(bytes, _)| bytes).unwrap_or_default();
-        (!looks_binary(&old)).then(|| unified(&target.shown(), &old, content))
+        (!looks_binary(&old)).then(|| unified(&target.relative_text(), &old, content))
     }
 }

@@ -31,7 +31,7 @@ impl JobRights {
     /// Restricts a run's terms: the stricter policy, only these tools, and the user's request of that time.
     fn restrict(&self, run: RunContext) -> RunContext {
         let policy = match Policy::of_chain(&self.policies) {
-            Some(kept) => Arc::new(Policy::clone(&run.policy).under(kept)),
+            Some(job_policy) => Arc::new(Policy::clone(&run.policy).under(job_policy)),
             None => Arc::clone(&run.policy),
         };
         let snapshot = match &self.tools {
@@ -55,7 +55,7 @@ impl JobRights {
     ) -> Result<Option<RunContext>, StoreError> {
         let agent_budget = match (&self.paying_run, &run.agent_budget) {
             (Some(id), Some(agent_budget)) if **agent_budget.id() == **id => Some(Arc::clone(agent_budget)),
-            (Some(id), _) => match AgentBudget::known(tree, id, prices.clone(), now_ms).await? {
+            (Some(id), _) => match AgentBudget::of_tree(tree, id, prices.clone(), now_ms).await? {
                 None => return Ok(None),
                 known => known,
             },

@@ -53,7 +53,7 @@ async fn asked(store: &SqliteStore, count: usize) -> Vec<Question> {
 
 async fn answer(store: &SqliteStore, decision: ApprovalDecision) -> Question {
     let question = asked(store, 1).await.remove(0);
-    assert_eq!(store.answer(&question.id, &decision, "ann").await.expect("answer"), AnswerStatus::Counts);
+    assert_eq!(store.answer(&question.id, &decision, "ann").await.expect("answer"), AnswerStatus::Accepted);
     question
 }
 
@@ -96,11 +96,11 @@ async fn the_first_of_two_answers_counts() {
     };
     let (outcome, (yes, no)) = tokio::join!(fixture.one("write", json!({})), deciding);
     let (yes, no) = (yes.expect("answer"), no.expect("answer"));
-    let counted = [&yes, &no].iter().filter(|answered| ***answered == AnswerStatus::Counts).count();
+    let counted = [&yes, &no].iter().filter(|answered| ***answered == AnswerStatus::Accepted).count();
     assert_eq!(counted, 1, "{yes:?} {no:?}");
-    assert_eq!(outcome.ok, yes == AnswerStatus::Counts, "the call goes by the answer that counts");
-    let second = if yes == AnswerStatus::Counts { no } else { yes };
-    let AnswerStatus::TooLate(question) = second else { panic!("{second:?}") };
+    assert_eq!(outcome.ok, yes == AnswerStatus::Accepted, "the call goes by the answer that counts");
+    let second = if yes == AnswerStatus::Accepted { no } else { yes };
+    let AnswerStatus::AlreadySettled(question) = second else { panic!("{second:?}") };
     assert!(question.decided_by.is_some());
     assert_eq!(other.answer("ask_0", &ApprovalDecision::Approve, "ann").await.expect("answer"), AnswerStatus::Unknown);
 }
@@ -113,7 +113,7 @@ async fn an_unanswered_question_expires_and_denies() {
     let question = other.questions(None, 10).await.expect("questions").remove(0);
     assert_eq!(question.state, QuestionState::Expired);
     let second = other.answer(&question.id, &ApprovalDecision::Approve, "ann").await.expect("answer");
-    assert!(matches!(second, AnswerStatus::TooLate(_)), "{second:?}");
+    assert!(matches!(second, AnswerStatus::AlreadySettled(_)), "{second:?}");
     assert_eq!(fixture.counts.ran.load(Ordering::SeqCst), 0);
 }
 
@@ -282,7 +282,7 @@ async fn a_form_answer_of_another_process_is_erased() {
             assert!(other.questions(None, 10).await.expect("questions").is_empty(), "it is no call");
             let as_call = other.answer(&form.id, &ApprovalDecision::Approve, "ann").await.expect("answer");
             assert_eq!(as_call, AnswerStatus::Unknown, "nor let through like one");
-            assert_eq!(other.answer_form(&form.id, &reply, "ann").await.expect("answer"), AnswerStatus::Counts);
+            assert_eq!(other.answer_form(&form.id, &reply, "ann").await.expect("answer"), AnswerStatus::Accepted);
             form.id
         };
         let both = async { tokio::join!(inbox.ask(wanted("it")), answering) };
@@ -292,7 +292,7 @@ async fn a_form_answer_of_another_process_is_erased() {
         assert_eq!((kept.state, kept.decision.clone(), kept.decided_by.as_deref()), (state, Some(left), Some("ann")));
         assert!(!kept.to_json().to_string().contains("Ann"), "{}", kept.to_json());
         let second = other.answer_form(&id, &FormReply::Decline, "bob").await.expect("answer");
-        assert!(matches!(second, AnswerStatus::TooLate(_)), "{second:?}");
+        assert!(matches!(second, AnswerStatus::AlreadySettled(_)), "{second:?}");
     }
 }
 
@@ -367,7 +367,7 @@ async fn an_untaken_form_answer_is_erased() {
     let id = asked_forms(&other, 1).await.remove(0).id;
     let content = json!({"name": "Ann Lee-Hunter"}).as_object().cloned().expect("object");
     let accept = FormReply::Accept { content };
-    assert_eq!(other.answer_form(&id, &accept, "ann").await.expect("answer"), AnswerStatus::Counts);
+    assert_eq!(other.answer_form(&id, &accept, "ann").await.expect("answer"), AnswerStatus::Accepted);
     let holding = || {
         let mut files = std::fs::read_dir(dir.path()).expect("a folder").map(|file| file.expect("a file").path());
         let holds = |path: &PathBuf| {

@@ -158,7 +158,7 @@ async fn an_awaited_approval_survives_a_kill() {
     let ids = tokio::task::spawn_blocking(move || left_by_a_kill(&path)).await.expect("killed");
     let store = SqliteStore::open(dir.path()).expect("store");
     let answer = async |n: u64, decision: ApprovalDecision| {
-        assert_eq!(store.answer(&format!("ask_c{n}"), &decision, "ann").await.expect("answer"), AnswerStatus::Counts);
+        assert_eq!(store.answer(&format!("ask_c{n}"), &decision, "ann").await.expect("answer"), AnswerStatus::Accepted);
     };
     // What a person says while nobody runs counts.
     answer(3, ApprovalDecision::Deny { reason: "not this one".into() }).await;

@@ -88,8 +88,8 @@ impl Toolwright {
     pub fn agent_named(self: &Arc<Self>, name: &str) -> Result<Agent, Error> {
         let config = self.config();
         let Some(AgentEntry { config: definition, .. }) = config.agent(name) else {
-            let known = config.agents.iter().map(|agent| agent.config.name.as_str());
-            return Err(Error::Usage(unknown_agent(name, known)));
+            let agent_names = config.agents.iter().map(|agent| agent.config.name.as_str());
+            return Err(Error::Usage(unknown_agent(name, agent_names)));
         };
         let model = definition.model.as_deref().or(config.sections.models.default.as_deref()).or(self.default_model());
         let mut agent = self.agent(model.unwrap_or_default());
@@ -423,7 +423,7 @@ impl Agent {
     /// [`Error::Model`] for an unknown model.
     pub async fn preview(self) -> Result<PromptPreview, Error> {
         let models = self.app.models();
-        if models.endpoints().known(&self.model).is_err() {
+        if models.endpoints().endpoint_of(&self.model).is_err() {
             models.ready(&self.model).await?;
         }
         let Conversation { driver, options, config, .. } = self.begun().await;

@@ -176,15 +176,15 @@ pub(super) fn fact_extract() -> (LlmDefinition, LlmHooks) {
 fn clean_facts(value: &Value, arguments: &Map<String, Value>) -> Value {
     let text = folded(arguments.get("text").and_then(Value::as_str).unwrap_or_default());
     let most = count(arguments.get("max_facts")).unwrap_or(USUAL) as usize;
-    let mut seen = HashSet::new();
+    let mut keys_and_values = HashSet::new();
     let mut facts = Vec::new();
     for fact in value.get("facts").and_then(Value::as_array).into_iter().flatten() {
-        let said = |name: &str| folded(fact.get(name).and_then(Value::as_str).unwrap_or_default());
-        if facts.len() == most || !seen.insert((said("key"), said("value"))) {
+        let field_text = |name: &str| folded(fact.get(name).and_then(Value::as_str).unwrap_or_default());
+        if facts.len() == most || !keys_and_values.insert((field_text("key"), field_text("value"))) {
             continue;
         }
         let mut fact = fact.clone();
-        let quote = said("quote");
+        let quote = field_text("quote");
         if let Some(members) = fact.as_object_mut()
             && (quote.is_empty() || !text.contains(&quote))
         {

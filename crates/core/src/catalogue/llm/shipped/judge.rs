@@ -245,7 +245,7 @@ pub(super) fn clarify() -> (LlmDefinition, LlmHooks) {
             "type": "array", "items": {"type": "string"}, "description": "One question for each of them.",
         },
     }));
-    let asked = closed(json!({
+    let question_schema = closed(json!({
         "missing": {"type": "array", "items": {"type": "integer", "minimum": 0}},
         "clarification_questions": {"type": "array", "items": {"type": "string"}},
     }));
@@ -295,7 +295,7 @@ pub(super) fn clarify() -> (LlmDefinition, LlmHooks) {
     });
     let hooks = LlmHooks {
         prepare: Some(prepare),
-        output_schema: Some(Arc::new(move |_| Some(asked.clone()))),
+        output_schema: Some(Arc::new(move |_| Some(question_schema.clone()))),
         output: Some(output),
         ..LlmHooks::default()
     };

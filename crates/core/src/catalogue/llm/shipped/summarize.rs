@@ -142,8 +142,8 @@ pub(super) fn summarize() -> (LlmDefinition, LlmHooks) {
         Ok(values)
     });
     let max_tokens: TokensHook = Arc::new(|arguments, _| {
-        let given = count(arguments.get("max_tokens"));
-        Some(given.unwrap_or_else(|| count(arguments.get("max_length")).map_or(UNLIMITED, limit)))
+        let max_tokens = count(arguments.get("max_tokens"));
+        Some(max_tokens.unwrap_or_else(|| count(arguments.get("max_length")).map_or(UNLIMITED, limit)))
     });
     let warning: WarningHook = Arc::new(too_long);
     let hooks = LlmHooks {

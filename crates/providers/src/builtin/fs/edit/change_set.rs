@@ -96,7 +96,7 @@ impl Journals {
                 Err(error) => {
                     let undone = files[..place].iter().zip(&written).rev();
                     let stuck = undone.filter(|(file, now)| file.target.replace(&file.old, Some(now)).is_err());
-                    let stuck: Vec<_> = stuck.map(|(file, _)| file.target.shown()).collect();
+                    let stuck: Vec<_> = stuck.map(|(file, _)| file.target.relative_text()).collect();
                     let message = file.failure(&error);
                     return Err(if stuck.is_empty() {
                         message

@@ -100,7 +100,7 @@ impl Tool for Edit {
                 .map_err(|error| io_failure("write", &arguments.path, &error))?;
             let hash = ContentHash::of_bytes(&edited.bytes);
             read::note(&context, &target.path, hash, Some(&metadata));
-            let output = ToolOutput::text(format!("edited {} {}", target.shown(), places(&edited)))
+            let output = ToolOutput::text(format!("edited {} {}", target.relative_text(), places(&edited)))
                 .with_extra("sha256", hash.to_hex())
                 .with_extra("bytes", edited.bytes.len())
                 .with_extra("replacements", edited.at_lines.len())
@@ -123,7 +123,7 @@ impl Tool for Edit {
         let target = self.0.paths.admit(session, &path).ok()?;
         let (old, _) = read_existing(&target).ok()??;
         match change.apply(&old, &path).ok()? {
-            AppliedChange::Now(edited) => Some(unified(&target.shown(), &old, &edited.bytes)),
+            AppliedChange::Now(edited) => Some(unified(&target.relative_text(), &old, &edited.bytes)),
             AppliedChange::Before(_) => None,
         }
     }

@@ -136,7 +136,7 @@ impl Tool for MultiEdit {
             if !files.contains_key(&target.path) {
                 let (old, _) = read_existing(&target).ok()??;
                 room = room.checked_sub(old.len())?;
-                files.insert(target.path.clone(), (target.shown(), old.clone(), old));
+                files.insert(target.path.clone(), (target.relative_text(), old.clone(), old));
             }
             let (.., new) = files.get_mut(&target.path)?;
             if let AppliedChange::Now(edited) = edit.change.apply(new, &edit.path).ok()? {
@@ -170,7 +170,7 @@ impl Batch {
         let mut shown = edit.path.clone();
         let result = (|| {
             let target = guard.admit(context, &edit.path)?;
-            shown = target.shown();
+            shown = target.relative_text();
             path = Some(target.path.clone());
             if !self.files.contains_key(&target.path) {
                 let (old, existing) = read_existing(&target)?
@@ -222,7 +222,7 @@ impl Batch {
         }
         let files = count_of(changes.len() as u64, "file");
         if arguments.dry_run {
-            let diffs = changes.iter().map(|file| unified(&file.target.shown(), &file.old, &file.new));
+            let diffs = changes.iter().map(|file| unified(&file.target.relative_text(), &file.old, &file.new));
             let diffs: String = diffs.collect();
             let text = format!("{files} would change; nothing was written\n{}\n{diffs}", self.text(false));
             return Ok(ToolOutput::text(text).with_extra("dry_run", true).with_extra("failed", failures));
@@ -232,7 +232,8 @@ impl Batch {
         for (file, metadata) in changes.iter().zip(&written) {
             let hash = ContentHash::of_bytes(&file.new);
             read::note(context, &file.target.path, hash, Some(metadata));
-            written_files.push(json!({"path": file.target.shown(), "sha256": hash.to_hex(), "bytes": file.new.len()}));
+            written_files
+                .push(json!({"path": file.target.relative_text(), "sha256": hash.to_hex(), "bytes": file.new.len()}));
         }
         let mut output = ToolOutput::text(format!("changed {files}\n{}", self.text(false)))
             .with_extra("files", written_files)

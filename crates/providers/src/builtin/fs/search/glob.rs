@@ -15,7 +15,7 @@ use toolwright_core::tool::Tool;
 use super::walk::{WalkControl, walk};
 use super::{Bounds, SearchOutput, hidden_schema, limited, matches, path_pattern, timeout_schema};
 use crate::builtin::fs::dir::Kind;
-use crate::builtin::fs::guard::{Paths, shown};
+use crate::builtin::fs::guard::{Paths, relative_path};
 use crate::builtin::fs::{ROOT, optional_path_schema};
 use crate::builtin::{blocking, define, parse};
 
@@ -69,7 +69,7 @@ impl Tool for Glob {
                 if entry.kind == Kind::File && matches(&matcher, entry, &start) {
                     count += 1;
                     if count <= limit {
-                        found.text.push_str(&shown(&entry.path, &start.root));
+                        found.text.push_str(&relative_path(&entry.path, &start.root));
                         found.text.push('\n');
                         found.report();
                     }
@@ -77,7 +77,7 @@ impl Tool for Glob {
                 Ok(WalkControl::Continue)
             })?;
             let summary = if count == 0 {
-                Some(format!("no file matches `{pattern}` in {}", start.shown()))
+                Some(format!("no file matches `{pattern}` in {}", start.relative_text()))
             } else {
                 (count > limit)
                     .then(|| format!("the first {limit} of {count} files: narrow the pattern or raise limit"))

@@ -22,7 +22,7 @@ use toolwright_core::tool::Tool;
 use super::walk::{WalkControl, WalkLimit, walk};
 use super::{Bounds, SearchOutput, hidden_schema, limited, matches, path_pattern, timeout_schema};
 use crate::builtin::fs::dir::Kind;
-use crate::builtin::fs::guard::{Paths, shown};
+use crate::builtin::fs::guard::{Paths, relative_path};
 use crate::builtin::fs::{ROOT, count_of, optional_path_schema};
 use crate::builtin::{Case, block_matcher, blocking, define, line_matcher, parse};
 
@@ -133,7 +133,7 @@ fn search(guard: &Paths, arguments: &Arguments, context: &ToolContext) -> Result
             && only.as_ref().is_none_or(|only| matches(only, entry, &start))
             && of_type.as_ref().is_none_or(|types| types.matched(&entry.path, false).is_whitelist());
         if wanted {
-            hits.begin(shown(&entry.path, &start.root));
+            hits.begin(relative_path(&entry.path, &start.root));
             let searched = entry.open().and_then(|file| {
                 let file = BoundedFile { file, until: hits.found.until, context };
                 searcher.search_reader(&matcher, file, &mut hits)
@@ -158,7 +158,7 @@ fn search(guard: &Paths, arguments: &Arguments, context: &ToolContext) -> Result
     walked.stopped = walked.stopped.or(timed_out);
     let Hits { found, more, count, .. } = hits;
     let mut summary = if count == 0 {
-        Some(format!("no match for `{}` in {}", arguments.pattern, start.shown()))
+        Some(format!("no match for `{}` in {}", arguments.pattern, start.relative_text()))
     } else {
         let what = if arguments.mode == Mode::Content { "matches" } else { "files" };
         more.then(|| format!("the first {} {what}: narrow the search or raise limit", arguments.limit))

@@ -19,7 +19,7 @@ use toolwright_core::event::Partial;
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::tool::Tool;
 
-use super::guard::{Paths, Target, shown};
+use super::guard::{Paths, Target, relative_path};
 use super::with_warning;
 use walk::{Bounds, Entry, MAX_ENTRIES, WalkLimit, WalkSummary};
 
@@ -93,7 +93,7 @@ impl<'c> SearchOutput<'c> {
                 WalkLimit::Time => format!("after {}", toolwright_core::duration::format(self.timeout)),
                 WalkLimit::Entries => format!("at {MAX_ENTRIES} entries"),
             };
-            let at = shown(at, &start.root);
+            let at = relative_path(at, &start.root);
             notes
                 .push(format!("not finished: stopped {why}, with {} entries looked at, before `{at}`", walked.visited));
             notes.extend(summary.map(|summary| format!("so far: {summary}")));

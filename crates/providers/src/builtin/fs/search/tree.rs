@@ -59,7 +59,7 @@ impl Tool for Tree {
         blocking(move || {
             let start = guard.admit(&context.session, &path)?;
             let mut found = SearchOutput::new(timeout_ms, &context);
-            found.text = format!("{}/\n", start.shown());
+            found.text = format!("{}/\n", start.relative_text());
             let mut count = 0u64;
             let bounds = Bounds { hidden: hidden.into(), depth: Some(depth), deadline: found.until };
             let walked = walk(&start, bounds, &context, |entry| {
