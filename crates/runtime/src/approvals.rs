@@ -55,7 +55,7 @@ impl Inbox {
 
     async fn answer(&self, request: &ApprovalRequest) -> Result<ApprovalDecision, StoreError> {
         let InboxOptions { store, clock, expiry, on_question, .. } = &self.0;
-        let question = kept("ask", request.clone().for_display(), &**clock, *expiry);
+        let question = new_item("ask", request.clone().for_display(), &**clock, *expiry);
         let mut pending = PendingQuestion::new(store, &question.id);
         if let Some(decision) = store.put_question(&question).await? {
             pending.is_open = false;
@@ -102,8 +102,8 @@ impl ResumedQuestion {
             if question.state == QuestionState::Withdrawn {
                 continue;
             }
-            let asked = &question.request;
-            if asked.definition != request.definition || asked.principal != request.principal {
+            let earlier = &question.request;
+            if earlier.definition != request.definition || earlier.principal != request.principal {
                 break;
             }
             let left = Duration::from_millis(question.expires_ms.saturating_sub(self.clock.wall_ms()));
@@ -173,7 +173,7 @@ impl FormInbox {
     /// The store cannot save the question or read its state.
     pub async fn ask(&self, request: FormRequest) -> Result<Option<FormReply>, StoreError> {
         let FormInboxOptions { store, clock, expiry, on_question } = &self.0;
-        let question = kept("form", request, &**clock, *expiry);
+        let question = new_item("form", request, &**clock, *expiry);
         let pending = PendingQuestion::new(store, &question.id);
         store.put_form(&question).await?;
         on_question(&question);
@@ -213,7 +213,7 @@ pub(crate) fn new_id(kind: &str) -> String {
 }
 
 /// Creates a new question.
-fn kept<Q, A>(kind: &str, request: Q, clock: &dyn Clock, expiry: Duration) -> InboxItem<Q, A> {
+fn new_item<Q, A>(kind: &str, request: Q, clock: &dyn Clock, expiry: Duration) -> InboxItem<Q, A> {
     let created_ms = clock.wall_ms();
     let expiry = u64::try_from(expiry.as_millis()).unwrap_or(u64::MAX);
     InboxItem {

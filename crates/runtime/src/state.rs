@@ -120,9 +120,9 @@ impl Variables for RunVariables {
     }
 
     fn write(&self, value: &WrittenValue) {
-        let mut kept = self.lock();
-        let next = kept.values.rows().last().map_or(1, |(seq, _)| seq.saturating_add(1));
-        kept.put(next, value.clone());
+        let mut state = self.lock();
+        let next = state.values.rows().last().map_or(1, |(seq, _)| seq.saturating_add(1));
+        state.put(next, value.clone());
     }
 }
 

@@ -52,7 +52,7 @@ impl LastList {
 pub(super) struct DueLists {
     wake: [Notify; 3],
     /// When each list was last requested.
-    asked: Mutex<[Option<Instant>; 3]>,
+    last_requested: Mutex<[Option<Instant>; 3]>,
 }
 
 impl DueLists {
@@ -61,8 +61,8 @@ impl DueLists {
         self.wake[kind as usize].notify_one();
     }
 
-    fn asked(&self) -> MutexGuard<'_, [Option<Instant>; 3]> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_last_requested(&self) -> MutexGuard<'_, [Option<Instant>; 3]> {
+        self.last_requested.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Handles a notice of the provider. Returns whether it was about its lists.
@@ -134,7 +134,7 @@ async fn keep_listed(catalogue: Weak<Catalogue>, provider: Arc<dyn Provider>, ki
     let mut failures = 0_u32;
     loop {
         let Some(catalogue) = catalogue.upgrade() else { return };
-        due.asked()[kind as usize] = Some(Instant::now());
+        due.lock_last_requested()[kind as usize] = Some(Instant::now());
         let has_failed = catalogue.refresh_list(&provider, kind).await.is_err();
         drop(catalogue);
         let due = due.wake[kind as usize].notified();
@@ -200,9 +200,9 @@ impl SourceLists {
         if self.announces_changes(kind) {
             return;
         }
-        let asked = &mut self.due.asked()[kind as usize];
-        if asked.is_some_and(|asked| asked.elapsed() >= STALE) {
-            *asked = Some(Instant::now());
+        let last_requested = &mut self.due.lock_last_requested()[kind as usize];
+        if last_requested.is_some_and(|asked| asked.elapsed() >= STALE) {
+            *last_requested = Some(Instant::now());
             self.due.set(kind);
         }
     }

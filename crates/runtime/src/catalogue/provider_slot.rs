@@ -63,12 +63,13 @@ impl ProviderSlot {
         let judged = pins.judge(&PinSource::of(&*self.provider), &self.listed).await;
         self.tools = judged.offered;
         let before = std::mem::replace(&mut self.withheld_tools, judged.withheld_tools);
-        let known: HashMap<&str, &UnpinnedTool> = before.iter().map(|held| (held.tool.raw_name(), held)).collect();
+        let known_tools: HashMap<&str, &UnpinnedTool> =
+            before.iter().map(|held| (held.tool.raw_name(), held)).collect();
         let is_known = |held: &&UnpinnedTool| {
             let same = |before: &&UnpinnedTool| {
                 before.tool.source_hash() == held.tool.source_hash() && before.withheld == held.withheld
             };
-            known.get(held.tool.raw_name()).is_some_and(same)
+            known_tools.get(held.tool.raw_name()).is_some_and(same)
         };
         self.withheld_tools.iter().filter(|held| !is_known(held)).cloned().collect()
     }

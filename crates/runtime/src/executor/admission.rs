@@ -250,14 +250,14 @@ impl Executor {
         request: Box<ApprovalRequest>,
     ) -> Outcome {
         let CallState { call, run, record } = &*call_state;
-        let (executor, asked) = (Arc::clone(self), Arc::clone(call));
+        let (executor, asked_call) = (Arc::clone(self), Arc::clone(call));
         // The job's own token ends the wait; the caller's token would end it with the caller.
         let without_cancel = RunContext { cancel: Cancel::new(), ..(**run).clone() };
         let (op, reason, scope) = (record.op.clone(), request.reason.clone(), request.scope);
         let asking = async move {
-            let mut said = ApprovalAnswer::default();
-            let answer = executor.answer(&asked, *request, &without_cancel, &op, &mut said).await;
-            JobAdmission { admitted: answer.map(|()| Admitted::Approved(scope)), answer: said }
+            let mut approval = ApprovalAnswer::default();
+            let answer = executor.answer(&asked_call, *request, &without_cancel, &op, &mut approval).await;
+            JobAdmission { admitted: answer.map(|()| Admitted::Approved(scope)), answer: approval }
         };
         let how = JobStart::AwaitsApproval(Box::pin(asking), reason);
         let started = self.start_job(Arc::clone(call), how, run, &record.op).await;
@@ -275,7 +275,7 @@ impl Executor {
         request: ApprovalRequest,
         run: &RunContext,
         op: &Op,
-        said: &mut ApprovalAnswer,
+        approval: &mut ApprovalAnswer,
     ) -> Result<(), EarlyExit> {
         let events = &self.options.services.events;
         events.emit(Event::ApprovalRequested {
@@ -284,14 +284,14 @@ impl Executor {
             tool: request.tool.clone(),
             reason: request.reason.clone(),
         });
-        let asked = self.options.services.clock.now();
+        let asked_at = self.options.services.clock.now();
         let answer = tokio::select! {
             answer = tokio::time::timeout(run.approver.answer_timeout(), run.approver.ask(&request)) => {
                 Ok(answer.unwrap_or_else(|_| ApprovalDecision::Deny { reason: EXPIRED.to_owned() }))
             }
             cause = run.cancel.cancelled() => Err(ToolError::canceled(cause)),
         };
-        said.took = self.options.services.clock.now().saturating_duration_since(asked);
+        approval.took = self.options.services.clock.now().saturating_duration_since(asked_at);
         let answer = answer?;
         let word = match &answer {
             ApprovalDecision::Approve => "approve",
@@ -301,7 +301,7 @@ impl Executor {
             ApprovalDecision::Skip => "skip",
             ApprovalDecision::Later => "later",
         };
-        said.word = Some(word);
+        approval.word = Some(word);
         events.emit(Event::ApprovalDecided {
             op: op.clone(),
             call: call.id.clone(),
@@ -466,10 +466,10 @@ impl Executor {
 }
 
 /// What an interceptor says in time, unless the call is cancelled.
-async fn answer_in_time<T>(name: &str, run: &RunContext, asked: impl Future<Output = T>) -> Result<T, ToolError> {
+async fn answer_in_time<T>(name: &str, run: &RunContext, decision: impl Future<Output = T>) -> Result<T, ToolError> {
     tokio::select! {
         biased;
-        answer = asked => Ok(answer),
+        answer = decision => Ok(answer),
         // A stopped call may still have an output to check, as long as that does not wait.
         cause = run.cancel.cancelled() => Err(ToolError::canceled(cause)),
         () = tokio::time::sleep(LIMIT) => {

@@ -336,11 +336,11 @@ fn status(outcome: &Outcome) -> &'static str {
 }
 
 /// Returns the arguments as the ledger keeps them: whole, or nothing if they are too long.
-fn kept_arguments(characters: usize, shown: impl FnOnce() -> String) -> Option<Box<str>> {
+fn kept_arguments(characters: usize, to_text: impl FnOnce() -> String) -> Option<Box<str>> {
     if characters > MAX_KEPT {
         return None;
     }
-    Some(shown()).filter(|text| text.len() <= MAX_KEPT).map(String::into_boxed_str)
+    Some(to_text()).filter(|text| text.len() <= MAX_KEPT).map(String::into_boxed_str)
 }
 
 /// Returns the beginning of a result's text for the ledger. For a failed call, the note has that text.
@@ -350,9 +350,9 @@ fn kept_result(outcome: &Outcome, redactor: &dyn Redactor) -> Option<Box<str>> {
     }
     let text = outcome.content.iter().find_map(|block| block.as_text())?;
     // A secret that the limit cuts in two could not be recognised, so more is redacted first.
-    let seen = &text[..text.floor_char_boundary(2 * MAX_KEPT)];
-    let shown = redactor.redact(seen);
-    Some(shown[..shown.floor_char_boundary(MAX_KEPT)].into())
+    let beginning = &text[..text.floor_char_boundary(2 * MAX_KEPT)];
+    let redacted = redactor.redact(beginning);
+    Some(redacted[..redacted.floor_char_boundary(MAX_KEPT)].into())
 }
 
 /// Returns the characters of an outcome's text, or of the result of a protocol method, which has no text.

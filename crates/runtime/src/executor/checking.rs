@@ -170,9 +170,9 @@ impl Executor {
                 learn_secrets(entry, &candidate, &*self.options.services.redactor);
             }
         };
-        let asked = self.ask_model_observed(&options.model, &request, Some(options.timeout), run, &on_answer).await;
-        let usage = asked.as_ref().map_or_else(|error| error.usage, |answer| answer.usage);
-        let answer = asked.map_err(|error| error.message);
+        let answer = self.ask_model_observed(&options.model, &request, Some(options.timeout), run, &on_answer).await;
+        let usage = answer.as_ref().map_or_else(|error| error.usage, |answer| answer.usage);
+        let answer = answer.map_err(|error| error.message);
         let checked = match answer.and_then(|answer| model_repair::read(&answer)) {
             Ok(candidate) => {
                 record.candidate = Some(candidate.clone());

@@ -164,7 +164,7 @@ impl LlmCall {
         }
         let (call, services) = (Arc::clone(&attempts.call), Arc::clone(&attempts.context.services));
         let (entry, arguments) = (&call.entry, &call.arguments);
-        let shown = shown_arguments(entry, arguments, &*services.redactor);
+        let redacted_arguments = shown_arguments(entry, arguments, &*services.redactor);
         let tool = entry.id().clone();
         let (mut failures, mut total, mut tried) = (Vec::<Failure>::new(), Usage::default(), 0);
         // Models whose recording lacks the call, because they were not asked when it was made.
@@ -186,7 +186,7 @@ impl LlmCall {
             let started = services.clock.now();
             let attempt =
                 LlmAttempt { tool: &tool, model, number: tried, variant: variant.clone(), of: &self, started };
-            services.events.emit_routine(|| attempt.began(&shown));
+            services.events.emit_routine(|| attempt.began(&redacted_arguments));
             let usage = Arc::new(CallUsage::default());
             attempts.context.services = Arc::new(self.services(&services, model, counter, variant, &usage));
             let result = attempts.repeated().await;
@@ -395,7 +395,7 @@ struct LlmAttempt<'a> {
 }
 
 impl LlmAttempt<'_> {
-    fn began(&self, shown: &Value) -> Event {
+    fn began(&self, redacted_arguments: &Value) -> Event {
         Event::LlmAttemptStarted {
             op: self.of.op.clone(),
             session: self.of.run.session.id.clone(),
@@ -403,7 +403,7 @@ impl LlmAttempt<'_> {
             tool: self.tool.clone(),
             model: self.model.to_owned(),
             attempt: self.number,
-            arguments: shown.clone(),
+            arguments: redacted_arguments.clone(),
         }
     }
 

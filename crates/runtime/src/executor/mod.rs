@@ -319,7 +319,7 @@ struct CallInFlight {
     /// Whether it can become a job.
     is_promotable: AtomicBool,
     /// Notified when the call should become a job.
-    wanted: Notify,
+    promotion_requested: Notify,
 }
 
 impl CallInFlight {
@@ -339,8 +339,8 @@ struct PromotionGuard<'a>(&'a CallInFlight);
 
 impl PromotionGuard<'_> {
     /// Waits until the call should become a job.
-    async fn wanted(&self) {
-        self.0.wanted.notified().await;
+    async fn promotion_requested(&self) {
+        self.0.promotion_requested.notified().await;
     }
 }
 
@@ -363,7 +363,7 @@ impl InFlight {
             session: run.session.id.clone(),
             is_repeatable: call.entry.is_resumable(),
             is_promotable: AtomicBool::new(false),
-            wanted: Notify::new(),
+            promotion_requested: Notify::new(),
         });
         self.state().calls.insert(op, Arc::clone(&call));
         InFlightGuard { calls: Arc::clone(self), op, call }
@@ -407,10 +407,10 @@ impl InFlight {
         }
     }
 
-    fn promote(&self, wanted: impl Fn(&CallInFlight) -> bool) -> Vec<Arc<CallInFlight>> {
-        let is_wanted = |call: &&Arc<CallInFlight>| call.is_promotable() && wanted(call);
+    fn promote(&self, is_selected: impl Fn(&CallInFlight) -> bool) -> Vec<Arc<CallInFlight>> {
+        let is_wanted = |call: &&Arc<CallInFlight>| call.is_promotable() && is_selected(call);
         let calls: Vec<_> = self.state().calls.values().filter(is_wanted).cloned().collect();
-        calls.iter().for_each(|call| call.wanted.notify_one());
+        calls.iter().for_each(|call| call.promotion_requested.notify_one());
         calls
     }
 }
@@ -432,13 +432,13 @@ impl Executor {
     /// Turns every running call that another process may repeat into a job, for a process that is ending. The callers
     /// get the jobs' ids. Waits at most `limit`. Returns how many calls became jobs.
     pub async fn convert_calls_to_jobs(&self, limit: Duration) -> usize {
-        let wanted = self.in_flight.promote(|call| call.is_repeatable);
+        let promoted_calls = self.in_flight.promote(|call| call.is_repeatable);
         let until = Instant::now() + limit;
         loop {
             // A call that does not become a job in time is cancelled like the others.
-            let left = wanted.iter().filter(|call| call.is_promotable()).count();
+            let left = promoted_calls.iter().filter(|call| call.is_promotable()).count();
             if left == 0 || Instant::now() >= until {
-                return wanted.len() - left;
+                return promoted_calls.len() - left;
             }
             tokio::time::sleep(POLL_INTERVAL).await;
         }

@@ -125,18 +125,18 @@ impl Executor {
         call_state: Box<CallState>,
         admitted: Admitted,
     ) -> Outcome {
-        let kept = PromotableCall {
+        let promotable_call = PromotableCall {
             call: Arc::clone(&call_state.call),
             run: Arc::clone(&call_state.run),
             op: call_state.record.op.clone(),
         };
         let in_flight = call_state.record.in_flight();
         let promotable = in_flight.as_ref().map(|call| call.promotable());
-        let after = kept.run.background_after.or_else(|| self.background_after(&kept.call));
+        let after = promotable_call.run.background_after.or_else(|| self.background_after(&promotable_call.call));
         let mut work = Arc::clone(&self).run_admitted(call_state, admitted).boxed();
-        let wanted = async {
+        let promotion = async {
             match &promotable {
-                Some(promotable) => promotable.wanted().await,
+                Some(promotable) => promotable.promotion_requested().await,
                 None => std::future::pending().await,
             }
         };
@@ -149,13 +149,13 @@ impl Executor {
         let by = tokio::select! {
             biased;
             outcome = &mut work => return outcome,
-            () = wanted => "user",
+            () = promotion => "user",
             () = in_time => "auto_background_after",
         };
-        if kept.run.cancel.is_cancelled() {
+        if promotable_call.run.cancel.is_cancelled() {
             return work.await;
         }
-        self.promote(jobs, &kept, work, (admitted, by)).boxed().await
+        self.promote(jobs, &promotable_call, work, (admitted, by)).boxed().await
     }
 
     /// Runs an admitted call to its end. Owns all its data, so it can outlive the turn that made the call.
@@ -229,7 +229,7 @@ impl Executor {
         performed: Result<ToolOutput, EarlyExit>,
     ) -> Outcome {
         call_state.record.stage = Stage::Shaping;
-        let kept = match &performed {
+        let state_write = match &performed {
             Ok(output) => Self::account_for(&call_state.call, output, &call_state.run),
             Err(EarlyExit::Answered(output)) => Self::account_for(&call_state.call, output, &call_state.run),
             Err(_) => None,
@@ -240,8 +240,8 @@ impl Executor {
             Outcome::failed(call_state.call.id.clone(), panicked.error(call_state.record.stage.code_owner()))
         });
         outcome.validated = validated(&call_state.call);
-        if let Some(kept) = kept {
-            self.keep(kept, &call_state.call, &mut outcome, &call_state.run).boxed().await;
+        if let Some(state_write) = state_write {
+            self.keep(state_write, &call_state.call, &mut outcome, &call_state.run).boxed().await;
         }
         pin!(self.finish(&mut outcome, Some(&call_state.call.entry), &mut call_state.record, &call_state.run)).await;
         outcome

@@ -90,8 +90,8 @@ impl Executor {
     }
 
     async fn judge_files(&self, usage: &FileUse, call: &ValidCall, run: &RunContext) -> Result<FileTaint, ToolError> {
-        let given = of_all(&call.provenance.tainted);
-        if !usage.needs_notes(is_kept(call, run), &given) {
+        let argument_taint = of_all(&call.provenance.tainted);
+        if !usage.needs_notes(is_kept(call, run), &argument_taint) {
             return Ok(FileTaint::default());
         }
         let mailbox = files_mailbox(&run.session.principal);
@@ -99,13 +99,13 @@ impl Executor {
             Ok(rows) => rows,
             Err(StoreError::Unsupported(_)) => return Ok(FileTaint::default()),
             // `ledger.mode` decides whether calls wait for a failing store.
-            Err(error) if given.is_empty() => {
+            Err(error) if argument_taint.is_empty() => {
                 tracing::warn!(tool = %call.entry.id(), "which files are tainted cannot be read: {error}");
                 return Ok(FileTaint::default());
             }
             Err(error) => return Err(error.into()),
         };
-        let mut found = FileNotes::of(rows).judge(usage, &call.arguments, &given);
+        let mut found = FileNotes::of(rows).judge(usage, &call.arguments, &argument_taint);
         self.note_files(&mailbox, std::mem::take(&mut found.before), call, run).await?;
         Ok(found)
     }
@@ -215,7 +215,7 @@ impl Executor {
             }
             None => Ok(None),
         };
-        let kept = match output {
+        let append_result = match output {
             Ok(output) => {
                 let instance = call.meta.instance.clone();
                 let written =
@@ -232,7 +232,7 @@ impl Executor {
             }
             Err(error) => Err(error),
         };
-        if let Err(error) = kept {
+        if let Err(error) = append_result {
             let path = call.meta.output_path.as_deref().unwrap_or_default();
             let message = format!("the result was not kept under {path}: {error}");
             services.events.emit(Event::Warning { code: NOT_KEPT.into(), message: message.clone() });

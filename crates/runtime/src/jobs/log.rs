@@ -183,11 +183,11 @@ fn unreported<'a>(log_end: &[u8], result: &'a str) -> &'a str {
     let Some(last) = overlap(&sought, log_end).checked_sub(1) else { return result };
     let mut counted = result.bytes().enumerate().filter(|(_, byte)| *byte != b'\n');
     let end = counted.nth(last).map_or(result.len(), |(at, _)| at + 1);
-    let (shown, rest) = result.split_at(result.floor_char_boundary(end));
+    let (reported, rest) = result.split_at(result.floor_char_boundary(end));
     match rest.strip_prefix('\n') {
         Some(rest) => rest,
         None if rest.is_empty() => rest,
-        None => &result[shown.rfind('\n').map_or(0, |at| at + 1)..],
+        None => &result[reported.rfind('\n').map_or(0, |at| at + 1)..],
     }
 }
 
@@ -213,8 +213,8 @@ fn shortened(line: &str) -> Cow<'_, str> {
     if line.len() <= MAX_LINE {
         return Cow::Borrowed(line);
     }
-    let (kept, cut) = line.split_at(line.floor_char_boundary(MAX_LINE));
-    Cow::Owned(format!("{kept} [toolwright: {} more bytes of this line]", cut.len()))
+    let (beginning, cut) = line.split_at(line.floor_char_boundary(MAX_LINE));
+    Cow::Owned(format!("{beginning} [toolwright: {} more bytes of this line]", cut.len()))
 }
 
 /// Removes logs in `dir`: those of jobs that are `gone`, and the oldest if all together exceed `max_bytes`. The logs of

@@ -156,9 +156,9 @@ impl JobManager {
                 live.events.started(state);
                 Ok(JobBeginning::New(live))
             }
-            Ok(known) => {
+            Ok(existing_id) => {
                 self.live().remove(&id);
-                Ok(JobBeginning::Known(known))
+                Ok(JobBeginning::Known(existing_id))
             }
             Err(error) => {
                 self.live().remove(&id);
@@ -188,13 +188,13 @@ impl JobManager {
     /// process ends first, the job is settled as that of a dead process.
     pub(crate) async fn end_or_release(&self, live: &Arc<LiveJob>, step: JobStep) {
         if let Err(step) = self.try_leave(live, step).await {
-            self.unkept().push((Arc::clone(live), step));
+            self.lock_unsaved().push((Arc::clone(live), step));
         }
     }
 
     /// Commits the ends that could not be committed before.
     async fn retry_commits(&self) {
-        let unkept = std::mem::take(&mut *self.unkept());
+        let unkept = std::mem::take(&mut *self.lock_unsaved());
         for (live, step) in unkept {
             self.end_or_release(&live, step).await;
         }
@@ -260,7 +260,7 @@ impl JobManager {
         self.live().get(id).cloned()
     }
 
-    fn unkept(&self) -> MutexGuard<'_, Vec<(Arc<LiveJob>, JobStep)>> {
+    fn lock_unsaved(&self) -> MutexGuard<'_, Vec<(Arc<LiveJob>, JobStep)>> {
         self.unkept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -206,7 +206,7 @@ impl JobManager {
     async fn handle_requests(&self) -> Result<(), StoreError> {
         self.retry_commits().await;
         self.store.renew_lease().await?;
-        for (number, id, request) in self.store.asked().await? {
+        for (number, id, request) in self.store.open_requests().await? {
             let answer = match self.handle_request(&id, request).await {
                 Ok(()) => String::new(),
                 Err(error) => error.to_string(),

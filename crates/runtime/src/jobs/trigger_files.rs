@@ -58,18 +58,18 @@ async fn watch(manager: &TriggerManager, id: &str, files: Arc<Files>, debounce: 
     let changed = Arc::new(Notify::new());
     // Starts before the first scan, so that no change is missed in between.
     let watcher = files.notify(&changed);
-    let kept = manager.store.files_seen(id).await.inspect_err(|error| tracing::warn!("trigger {id}: {error}"));
-    let kept = kept.ok().flatten().and_then(|kept| serde_json::from_str(&kept).ok());
+    let stored_stamps = manager.store.files_seen(id).await.inspect_err(|error| tracing::warn!("trigger {id}: {error}"));
+    let stored_stamps = stored_stamps.ok().flatten().and_then(|kept| serde_json::from_str(&kept).ok());
     // Changes made while no process watched are found at once.
-    let mut waits = kept.is_none();
-    let mut seen = match kept {
-        Some(kept) => kept,
+    let mut waits = stored_stamps.is_none();
+    let mut stamps = match stored_stamps {
+        Some(stored_stamps) => stored_stamps,
         None => {
-            let seen = files.scan_files().await;
-            if let Err(error) = manager.store.keep_files_seen(id, written(&seen)).await {
+            let stamps = files.scan_files().await;
+            if let Err(error) = manager.store.keep_files_seen(id, written(&stamps)).await {
                 tracing::warn!("trigger {id}: {error}");
             }
-            seen
+            stamps
         }
     };
     loop {
@@ -82,7 +82,7 @@ async fn watch(manager: &TriggerManager, id: &str, files: Arc<Files>, debounce: 
             while tokio::time::timeout(debounce, changed.notified()).await.is_ok() && Instant::now() < latest {}
         }
         let now = files.scan_files().await;
-        let changes = changes(&seen, &now);
+        let changes = changes(&stamps, &now);
         if changes.is_empty() {
             continue;
         }
@@ -109,7 +109,7 @@ async fn watch(manager: &TriggerManager, id: &str, files: Arc<Files>, debounce: 
         };
         match offered {
             Ok(_) => {
-                seen = now;
+                stamps = now;
                 manager.changed.notify_one();
             }
             // The changes will be found again.
@@ -193,7 +193,7 @@ impl Files {
     }
 
     fn scan(&self) -> FileStamps {
-        let mut seen = FileStamps::new();
+        let mut stamps = FileStamps::new();
         for folder in self.folders.iter().filter(|folder| folder.exists()) {
             let mut walk = ignore::WalkBuilder::new(folder);
             walk.standard_filters(false).follow_links(false).filter_entry(|entry| entry.file_name() != ".git");
@@ -203,14 +203,14 @@ impl Files {
                     continue;
                 }
                 let Some(metadata) = entry.metadata().ok().filter(std::fs::Metadata::is_file) else { continue };
-                if seen.len() >= MAX_FILES {
+                if stamps.len() >= MAX_FILES {
                     tracing::warn!("a trigger looks at {MAX_FILES} files at most; narrow its globs");
-                    return seen;
+                    return stamps;
                 }
-                seen.insert(path.to_string_lossy().into_owned(), stamp(&metadata));
+                stamps.insert(path.to_string_lossy().into_owned(), stamp(&metadata));
             }
         }
-        seen
+        stamps
     }
 }
 
@@ -242,8 +242,8 @@ fn changed_ms(path: &Path) -> u64 {
 }
 
 /// Serializes the state of the files for the next process that watches; `None` if there are too many.
-fn written(seen: &FileStamps) -> Option<String> {
-    (seen.len() <= MAX_KEPT).then(|| serde_json::to_string(seen).ok())?
+fn written(stamps: &FileStamps) -> Option<String> {
+    (stamps.len() <= MAX_KEPT).then(|| serde_json::to_string(stamps).ok())?
 }
 
 /// Returns the folder of a glob: everything before its first special part.
@@ -258,12 +258,12 @@ fn folder_of(glob: &str) -> PathBuf {
 #[derive(Debug)]
 struct Change {
     path: String,
-    said: String,
+    text: String,
 }
 
 impl Change {
     fn new(path: &str, how: &str) -> Self {
-        Self { path: path.to_owned(), said: format!("{how} {path}") }
+        Self { path: path.to_owned(), text: format!("{how} {path}") }
     }
 }
 
@@ -293,7 +293,7 @@ fn changes(before: &FileStamps, now: &FileStamps) -> Vec<Change> {
 }
 
 fn listed(changes: &[Change]) -> String {
-    let mut text = changes.iter().take(MAX_NAMED).map(|change| &*change.said).collect::<Vec<_>>().join("\n");
+    let mut text = changes.iter().take(MAX_NAMED).map(|change| &*change.text).collect::<Vec<_>>().join("\n");
     let more = changes.len().saturating_sub(MAX_NAMED);
     if more > 0 {
         text.push_str(&format!("\nand {more} more"));
@@ -312,7 +312,7 @@ mod tests {
             |files: &[(&str, FileStamp)]| files.iter().map(|(path, stamp)| ((*path).to_owned(), *stamp)).collect();
         let check = |before: &[(&str, FileStamp)], now: &[(&str, FileStamp)], expect: &[&str]| {
             let changes = changes(&seen(before), &seen(now));
-            assert_eq!(changes.iter().map(|change| &*change.said).collect::<Vec<_>>(), expect);
+            assert_eq!(changes.iter().map(|change| &*change.text).collect::<Vec<_>>(), expect);
         };
         check(&[("a", stamp(1, 1))], &[("a", stamp(1, 1))], &[]);
         check(&[("a", stamp(1, 1))], &[("a", stamp(2, 1))], &["modified a"]);

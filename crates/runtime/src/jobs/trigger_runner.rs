@@ -96,7 +96,7 @@ pub struct TriggerRunner {
     running: Arc<Semaphore>,
     under_way: TaskTracker,
     /// When each trigger with a known configuration fires.
-    known: HashMap<String, (TriggerConfig, Option<TriggerCondition>)>,
+    conditions: HashMap<String, (TriggerConfig, Option<TriggerCondition>)>,
     watches: HashMap<String, FileWatch>,
     /// Fires when this process stops running triggers.
     end: Cancel,
@@ -114,8 +114,8 @@ impl TriggerRunner {
     pub fn new(manager: Arc<TriggerManager>, root: PathBuf, target: Arc<dyn FiringTarget>) -> Self {
         let running = Arc::new(Semaphore::new(RUNNING));
         let under_way = TaskTracker::new();
-        let (known, watches) = (HashMap::new(), HashMap::new());
-        Self { manager, root, target, running, under_way, known, watches, end: Cancel::new() }
+        let (conditions, watches) = (HashMap::new(), HashMap::new());
+        Self { manager, root, target, running, under_way, conditions, watches, end: Cancel::new() }
     }
 
     /// Runs triggers until `end` fires. Does not wait for firings in progress: another process continues them.
@@ -143,7 +143,7 @@ impl TriggerRunner {
     pub async fn step(&mut self) -> Result<(), StoreError> {
         self.manager.store.keep_firings().await?;
         let triggers = self.manager.store.triggers(Some(&self.root)).await?;
-        self.known.retain(|id, _| triggers.iter().any(|trigger| trigger.id == *id));
+        self.conditions.retain(|id, _| triggers.iter().any(|trigger| trigger.id == *id));
         self.watches.retain(|id, _| triggers.iter().any(|trigger| trigger.id == *id));
         for trigger in &triggers {
             self.check_trigger(trigger).await?;
@@ -169,13 +169,13 @@ impl TriggerRunner {
     /// Checks whether a trigger fires.
     async fn check_trigger(&mut self, trigger: &Trigger) -> Result<(), StoreError> {
         let (manager, store) = (&self.manager, &self.manager.store);
-        let is_known = self.known.get(&trigger.id).is_some_and(|(config, _)| *config == trigger.config);
+        let is_known = self.conditions.get(&trigger.id).is_some_and(|(config, _)| *config == trigger.config);
         if !is_known {
             let when = manager.when(trigger).inspect_err(|error| tracing::warn!("trigger {}: {error}", trigger.id));
-            self.known.insert(trigger.id.clone(), (trigger.config.clone(), when.ok()));
+            self.conditions.insert(trigger.id.clone(), (trigger.config.clone(), when.ok()));
             self.watches.remove(&trigger.id);
         }
-        let Some((_, Some(when))) = self.known.get(&trigger.id) else { return Ok(()) };
+        let Some((_, Some(when))) = self.conditions.get(&trigger.id) else { return Ok(()) };
         match when {
             TriggerCondition::Times(times) => {
                 let due = times.due(trigger.cursor, manager.clock.wall_ms(), trigger.config.catch_up);

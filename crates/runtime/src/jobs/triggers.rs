@@ -119,8 +119,8 @@ impl TriggerManager {
     /// # Errors
     /// [`StoreError::NotFound`] if it does not exist.
     pub async fn get(&self, id: &str) -> Result<Trigger, StoreError> {
-        let shown: String = id.chars().take(100).collect();
-        self.store.trigger(id).await?.ok_or_else(|| StoreError::NotFound(format!("trigger {shown}")))
+        let quoted_id: String = id.chars().take(100).collect();
+        self.store.trigger(id).await?.ok_or_else(|| StoreError::NotFound(format!("trigger {quoted_id}")))
     }
 
     /// Returns the triggers of one workspace.
@@ -219,10 +219,10 @@ impl TriggerManager {
         rights: &Rights,
         named: impl IntoIterator<Item = (String, TriggerConfig)>,
     ) -> Result<Vec<(String, ToolError)>, StoreError> {
-        let (mut refused, mut kept) = (Vec::new(), Vec::new());
+        let (mut refused, mut configured_ids) = (Vec::new(), Vec::new());
         for (name, config) in named {
             let id = configured_id(&name, &rights.root);
-            kept.push(id.clone());
+            configured_ids.push(id.clone());
             let request = TriggerRequest {
                 id: Some(id),
                 config,
@@ -235,7 +235,7 @@ impl TriggerManager {
             }
         }
         for trigger in self.store.triggers(Some(&rights.root)).await? {
-            if trigger.creator == Creator::Configuration && !kept.contains(&trigger.id) {
+            if trigger.creator == Creator::Configuration && !configured_ids.contains(&trigger.id) {
                 self.store.remove_trigger(&trigger.id).await?;
             }
         }
@@ -264,7 +264,7 @@ impl Triggers for TriggerManager {
         }
         let now = self.clock.wall_ms();
         let invalid =
-            |said: String| ToolError::new(ErrorKind::InvalidParameters, said.clone()).with_model_message(said);
+            |message: String| ToolError::new(ErrorKind::InvalidParameters, message.clone()).with_model_message(message);
         let when = config.when(now, &self.zone).map_err(|error| invalid(error.to_string()))?;
         if let TriggerCondition::Message { channel, .. } = &when
             && creator.session().is_none()

@@ -118,7 +118,7 @@ impl<'a> ModelCallRecord<'a> {
     pub(super) fn open(requests: &'a ModelRequests, ask: ModelAsk<'a>) -> Self {
         let now = requests.services.clock.now();
         let recorded = match ask.question {
-            ModelQuestion::Answer(request) => requests.recorder.asked(request, &*requests.services.redactor),
+            ModelQuestion::Answer(request) => requests.recorder.recorded_request(request, &*requests.services.redactor),
             ModelQuestion::Other { .. } => None,
         };
         let state = State {

@@ -48,7 +48,7 @@ impl Budgets {
         let answer = client.longest_answer(model, request.max_tokens, &request.settings, USUAL_ANSWER);
         let usage = Usage { input_tokens: request.tokens() as u64, output_tokens: answer.into(), ..Usage::default() };
         let (period, ends_ms) = period.at(now_ms);
-        let wanted = BudgetedRequest {
+        let budgeted_request = BudgetedRequest {
             owner: principal.id.clone(),
             period: period.clone(),
             bounds: bounds.clone(),
@@ -62,7 +62,7 @@ impl Budgets {
             retry_after_ms,
             ..ModelError::new(kind, message)
         };
-        match self.store.reserve_budget(wanted).await {
+        match self.store.reserve_budget(budgeted_request).await {
             Ok(Ok(reserved)) => Ok(Some(BudgetReservation { budgets: self, principal, period, reserved })),
             Ok(Err(error)) => {
                 let again = ends_ms.map(|ends| ends.saturating_sub(now_ms));

@@ -64,7 +64,7 @@ impl Recorder {
 
     /// Returns the request as it will be written and looked up, with the secrets known now redacted; `None` if nothing
     /// is recorded.
-    pub(crate) fn asked(&self, request: &ModelRequest, redactor: &dyn Redactor) -> Option<Value> {
+    pub(crate) fn recorded_request(&self, request: &ModelRequest, redactor: &dyn Redactor) -> Option<Value> {
         self.to.get()?;
         match serde_json::to_value(request) {
             Ok(request) => Some(redactor.redact_value(&request)),
@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     fn answer(recorder: &Recorder, text: String) -> Result<(), String> {
-        let request = recorder.asked(&ModelRequest::default(), &NoRedaction).expect("it records");
+        let request = recorder.recorded_request(&ModelRequest::default(), &NoRedaction).expect("it records");
         let answer = ModelResponse { text, ..ModelResponse::default() };
         recorder.answered("p/m", request, &Ok(answer), &NoRedaction)
     }
@@ -208,7 +208,7 @@ mod tests {
         let recorder = Recorder::default();
         recorder.start(&path).expect("started");
         let request = ModelRequest { system: "It is hunter2.".into(), ..ModelRequest::default() };
-        let request = recorder.asked(&request, &NoRedaction).expect("it records");
+        let request = recorder.recorded_request(&request, &NoRedaction).expect("it records");
         recorder
             .answered("p/m", request, &Ok(ModelResponse::default()), &toolwright_testkit::FakeRedactor("hunter2"))
             .expect("written");
@@ -249,7 +249,7 @@ mod tests {
         let path = dir.path().join("r.jsonl");
         let recorder = Recorder::default();
         recorder.start(&path).expect("started");
-        let request = recorder.asked(&ModelRequest::default(), &NoRedaction).expect("it records");
+        let request = recorder.recorded_request(&ModelRequest::default(), &NoRedaction).expect("it records");
         let usage = toolwright_core::model::Usage { input_tokens: 9, ..Default::default() };
         let partial = ModelResponse { text: "half".into(), usage, ..ModelResponse::default() };
         let error = ModelError {
@@ -269,14 +269,14 @@ mod tests {
         let path = dir.path().join("r.jsonl");
         let lines = || std::fs::read_to_string(&path).expect("file").lines().count();
         let recorder = Recorder::default();
-        assert!(recorder.asked(&ModelRequest::default(), &NoRedaction).is_none(), "nothing is wanted");
+        assert!(recorder.recorded_request(&ModelRequest::default(), &NoRedaction).is_none(), "nothing is wanted");
         recorder.start(&path).expect("started");
         assert!(recorder.start(&path).is_err(), "once");
         answer(&recorder, "a".into()).expect("written");
         let left_out = answer(&recorder, "a".repeat(MAX_RECORDED_LINE)).expect_err("too long");
         assert!(left_out.contains("over 8 MiB"), "{left_out}");
         answer(&recorder, "b".into()).expect("written");
-        let request = recorder.asked(&ModelRequest::default(), &NoRedaction).expect("it records");
+        let request = recorder.recorded_request(&ModelRequest::default(), &NoRedaction).expect("it records");
         let canceled = Err(ModelError::new(ModelErrorKind::Canceled, "by the user"));
         recorder.answered("p/m", request, &canceled, &NoRedaction).expect("left out by rule");
         assert_eq!(lines(), 2, "neither what is too long nor what was cancelled");

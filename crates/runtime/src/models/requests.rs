@@ -101,10 +101,9 @@ impl ModelRequests {
         request: &ModelRequest,
         on_answer: OnAnswer<'_>,
     ) -> Result<ModelResponse, ModelError> {
-        let asked = ModelQuestion::Answer(request);
-        let op = self.begin(lineage, session, model, asked);
-        let record =
-            self.open_record(ModelAsk { op, session, model, question: asked, tools: None, lost: Vec::new(), note });
+        let question = ModelQuestion::Answer(request);
+        let op = self.begin(lineage, session, model, question);
+        let record = self.open_record(ModelAsk { op, session, model, question, tools: None, lost: Vec::new(), note });
         let answer = tokio::select! {
             biased;
             answer = record.complete(&*self.services.model, request, &IgnoreModelEvents, cancel) => answer,
@@ -120,14 +119,14 @@ impl ModelRequests {
     }
 
     /// Begins a request outside of an agent's turn, and reports it. Call [`ModelRequests::open_record`] afterwards.
-    fn begin(&self, lineage: &Lineage, session: &Session, model: &str, asked: ModelQuestion<'_>) -> Op {
+    fn begin(&self, lineage: &Lineage, session: &Session, model: &str, question: ModelQuestion<'_>) -> Op {
         let op = self.ids.begin(lineage);
         self.services.events.emit_routine(|| Event::ModelStarted {
             op: op.clone(),
             session: session.id.clone(),
             model: model.to_owned(),
             turn: lineage.turn,
-            shown: match asked {
+            shown: match question {
                 ModelQuestion::Answer(request) => request.tools.iter().map(|tool| tool.name.clone()).collect(),
                 ModelQuestion::Other { .. } => Vec::new(),
             },
@@ -162,17 +161,10 @@ impl AuxiliarySender for AuxiliaryRequests {
         priority: ModelPriority,
     ) -> Result<Usage, ModelError> {
         let (requests, session, cancel) = (&self.requests, &*self.session, Cancel::new());
-        let asked = ModelQuestion::Other { characters: request.characters() };
-        let op = requests.begin(&Lineage::named(session.id.as_str()), session, model, asked);
-        let record = requests.open_record(ModelAsk {
-            op,
-            session,
-            model,
-            question: asked,
-            tools: None,
-            lost: Vec::new(),
-            note: None,
-        });
+        let question = ModelQuestion::Other { characters: request.characters() };
+        let op = requests.begin(&Lineage::named(session.id.as_str()), session, model, question);
+        let record =
+            requests.open_record(ModelAsk { op, session, model, question, tools: None, lost: Vec::new(), note: None });
         let events = record.watch(&IgnoreModelEvents);
         let used = requests.services.model.send_auxiliary(model, request, priority, &events, &cancel).await;
         let answer = used.map(|usage| ModelResponse { usage, ..ModelResponse::default() });

@@ -308,11 +308,12 @@ impl<'a> AttemptedRequest<'a> {
 /// Returns a failure that is not retried. If the reason is the wait that the provider asks for, the message names it.
 fn without_retry(mut error: ModelError, config: RetryConfig) -> ModelError {
     let may = error.should_retry.unwrap_or_else(|| error.kind.is_retryable());
-    let asked = error.retry_after_ms.map(Duration::from_millis).filter(|asked| may && *asked > config.longest_wait);
-    if let Some(asked) = asked {
-        let (asked, longest) = (asked.as_secs_f64(), config.longest_wait.as_secs_f64());
+    let server_wait =
+        error.retry_after_ms.map(Duration::from_millis).filter(|asked| may && *asked > config.longest_wait);
+    if let Some(server_wait) = server_wait {
+        let (wait_seconds, longest) = (server_wait.as_secs_f64(), config.longest_wait.as_secs_f64());
         error.message.push_str(&format!(
-            "; it asks to wait {asked} s, over the {longest} s of retry.longest_wait, so it is not retried"
+            "; it asks to wait {wait_seconds} s, over the {longest} s of retry.longest_wait, so it is not retried"
         ));
     }
     error

@@ -108,14 +108,14 @@ impl Responses {
     }
 
     async fn stored(&self, key: &ContentHash, now: u64, ttl: Duration) -> Result<Option<Entry>, StoreError> {
-        let Some(kept) = self.store.response(key).await? else { return Ok(None) };
-        let life = CacheLifetime { saved_ms: kept.saved_ms, expires_ms: kept.expires_ms };
+        let Some(stored_response) = self.store.response(key).await? else { return Ok(None) };
+        let life = CacheLifetime { saved_ms: stored_response.saved_ms, expires_ms: stored_response.expires_ms };
         if !life.holds(now, ttl) {
             return Ok(None);
         }
-        let bytes = kept.output.len();
-        let output =
-            serde_json::from_str(&kept.output).map_err(|error| StoreError::failed("read a kept response", error))?;
+        let bytes = stored_response.output.len();
+        let output = serde_json::from_str(&stored_response.output)
+            .map_err(|error| StoreError::failed("read a kept response", error))?;
         Ok(Some(Entry { output, bytes, life, used: 0 }))
     }
 }
@@ -152,8 +152,8 @@ impl ResponseCache for Responses {
         // SQLite's integers are signed.
         let life = CacheLifetime { saved_ms, expires_ms: expires_ms.min(i64::MAX as u64) };
         self.memory().put(*key, Entry { output: output.clone(), bytes: json.len(), life, used: 0 });
-        let kept = CachedResponse { output: json, saved_ms: life.saved_ms, expires_ms: life.expires_ms };
-        if let Err(error) = self.store.keep_response(key, kept, self.stored).await {
+        let cached_response = CachedResponse { output: json, saved_ms: life.saved_ms, expires_ms: life.expires_ms };
+        if let Err(error) = self.store.keep_response(key, cached_response, self.stored).await {
             tracing::warn!("a response was not kept: {error}");
         }
     }

@@ -176,29 +176,29 @@ impl StoredSessions {
     pub(super) fn has(&self, session: &SessionId, look: impl FnOnce() -> bool) -> bool {
         let now = Instant::now();
         let before = {
-            let known = self.lock();
-            match known.by_session.get(session) {
+            let cached = self.lock();
+            match cached.by_session.get(session) {
                 Some((at, has)) if now.saturating_duration_since(*at) < HOLDS => return *has,
-                _ => known.forgotten,
+                _ => cached.forgotten,
             }
         };
         let has = look();
-        let mut known = self.lock();
+        let mut cached = self.lock();
         // A look from before the last store is out of date.
-        if known.forgotten == before {
-            if known.by_session.len() >= MAX {
-                known.by_session.clear();
+        if cached.forgotten == before {
+            if cached.by_session.len() >= MAX {
+                cached.by_session.clear();
             }
-            known.by_session.insert(session.clone(), (now, has));
+            cached.by_session.insert(session.clone(), (now, has));
         }
         has
     }
 
     /// Forgets all answers, because outputs were stored or deleted.
     pub(super) fn forget(&self) {
-        let mut known = self.lock();
-        known.by_session.clear();
-        known.forgotten += 1;
+        let mut cached = self.lock();
+        cached.by_session.clear();
+        cached.forgotten += 1;
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, StoredSessionsCache> {

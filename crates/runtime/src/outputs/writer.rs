@@ -54,13 +54,13 @@ impl Writer {
             return Err(StoreError::failed(OPERATION, lost));
         }
         self.broken = true;
-        let (room, known) = (Arc::clone(&self.room), self.part.clone().zip(self.handle.clone()));
+        let (room, existing_part) = (Arc::clone(&self.room), self.part.clone().zip(self.handle.clone()));
         let folder = room.dir().join(&self.folder);
         let suffix = self.media_type.clone();
         let mut buffer = std::mem::take(&mut self.buffer);
         let work = move || {
-            let (part, handle) = match known {
-                Some(known) => known,
+            let (part, handle) = match existing_part {
+                Some(existing_part) => existing_part,
                 None => Part::create(&room, &folder)?,
             };
             part.append(&buffer)?;
@@ -135,7 +135,7 @@ struct Part {
     path: PathBuf,
     file: File,
     taken: AtomicU64,
-    kept: AtomicBool,
+    is_kept: AtomicBool,
 }
 
 impl Part {
@@ -151,8 +151,8 @@ impl Part {
                 Ok(file) => {
                     // The lock shows others that the file is in use; without locks its age does.
                     let _ = file.try_lock();
-                    let (room, taken, kept) = (Arc::clone(room), AtomicU64::new(0), AtomicBool::new(false));
-                    return Ok((Arc::new(Self { room, path, file, taken, kept }), handle));
+                    let (room, taken, is_kept) = (Arc::clone(room), AtomicU64::new(0), AtomicBool::new(false));
+                    return Ok((Arc::new(Self { room, path, file, taken, is_kept }), handle));
                 }
                 Err(error) if error.kind() == ErrorKind::AlreadyExists && attempts.next().is_some() => {}
                 Err(error) => return Err(failed(OPERATION)(error)),
@@ -169,7 +169,7 @@ impl Part {
 
     fn keep(&self, path: &Path) -> Result<(), StoreError> {
         std::fs::rename(&self.path, path).map_err(failed(OPERATION))?;
-        self.kept.store(true, Ordering::Relaxed);
+        self.is_kept.store(true, Ordering::Relaxed);
         // A child process that is just starting has the file open until it executes its program. Without the unlock,
         // readers would think that the output is being deleted.
         let _ = self.file.unlock();
@@ -180,7 +180,7 @@ impl Part {
 
 impl Drop for Part {
     fn drop(&mut self) {
-        if self.kept.load(Ordering::Relaxed) {
+        if self.is_kept.load(Ordering::Relaxed) {
             return;
         }
         if std::fs::remove_file(&self.path).is_ok() {

@@ -51,8 +51,8 @@ impl WorkspaceLocks {
         }
         // All paths to the same folder have one lock.
         let real = std::fs::canonicalize(root).unwrap_or_else(|_| root.to_owned());
-        let known = locks.by_root.values().find(|lock| lock.root == real).cloned();
-        let lock = known.unwrap_or_else(|| {
+        let existing_lock = locks.by_root.values().find(|lock| lock.root == real).cloned();
+        let lock = existing_lock.unwrap_or_else(|| {
             locks.by_root.retain(|_, lock| Arc::strong_count(lock) > 1);
             let file = self.folder.as_ref().map(|folder| folder.join(name_of(&real)));
             Arc::new(WorkspaceLock::new(real, file))

@@ -98,8 +98,8 @@ impl Unescaped {
     /// Returns the position in the source for a position in the text.
     fn origin(&self, at: usize) -> usize {
         // Of equal positions the last one is right: it is behind any source that produced no text.
-        let known = self.places.partition_point(|(place, _)| *place <= at).saturating_sub(1);
-        self.places.get(known).map_or(at, |(place, origin)| origin + (at - place))
+        let index = self.places.partition_point(|(place, _)| *place <= at).saturating_sub(1);
+        self.places.get(index).map_or(at, |(place, origin)| origin + (at - place))
     }
 }
 

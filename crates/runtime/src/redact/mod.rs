@@ -40,9 +40,9 @@ struct State {
     learnt: VecDeque<Arc<str>>,
     /// The number of changes of the values.
     changes: u64,
-    /// The number of changes that `known` includes.
-    seen: u64,
-    known: Option<Arc<KnownForms>>,
+    /// The number of changes that `secret_forms` includes.
+    seen_changes: u64,
+    secret_forms: Option<Arc<KnownForms>>,
 }
 
 impl State {
@@ -112,7 +112,7 @@ impl SecretRedactor {
 
     /// Rebuilds the matcher, so that it includes at least this change.
     fn renew(&self, change: u64) {
-        let is_seen = || self.state.read().unwrap_or_else(PoisonError::into_inner).seen >= change;
+        let is_seen = || self.state.read().unwrap_or_else(PoisonError::into_inner).seen_changes >= change;
         if is_seen() {
             return;
         }
@@ -125,10 +125,10 @@ impl SecretRedactor {
             let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
             (state.values.iter().chain(&state.learnt).cloned().collect::<Vec<_>>(), state.changes)
         };
-        let known = KnownForms::of(values.iter().map(|value| &**value)).map(Arc::new);
+        let secret_forms = KnownForms::of(values.iter().map(|value| &**value)).map(Arc::new);
         let mut state = self.write();
-        state.known = known;
-        state.seen = changes;
+        state.secret_forms = secret_forms;
+        state.seen_changes = changes;
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, State> {
@@ -139,11 +139,11 @@ impl SecretRedactor {
     /// text that only looks like a secret stays.
     #[must_use]
     pub fn of_known_values(&self) -> KnownValues {
-        KnownValues(self.known())
+        KnownValues(self.secret_forms())
     }
 
-    fn known(&self) -> Option<Arc<KnownForms>> {
-        self.state.read().unwrap_or_else(PoisonError::into_inner).known.clone()
+    fn secret_forms(&self) -> Option<Arc<KnownForms>> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner).secret_forms.clone()
     }
 }
 
@@ -159,11 +159,15 @@ impl Redactor for KnownValues {
 
 /// Returns the places of known values and of what `shapes` finds in a text, regardless of how its characters are
 /// escaped.
-fn spans(known: Option<&KnownForms>, text: &str, shapes: impl Fn(&str, &mut Vec<Range<usize>>)) -> Vec<Range<usize>> {
+fn spans(
+    secret_forms: Option<&KnownForms>,
+    text: &str,
+    shapes: impl Fn(&str, &mut Vec<Range<usize>>),
+) -> Vec<Range<usize>> {
     let of = |text: &str| {
         let mut spans = Vec::new();
-        if let Some(known) = known {
-            known.spans(text, &mut spans);
+        if let Some(secret_forms) = secret_forms {
+            secret_forms.spans(text, &mut spans);
         }
         shapes(text, &mut spans);
         spans
@@ -195,7 +199,7 @@ impl Redactor for SecretRedactor {
     }
 
     fn spans(&self, text: &str) -> Vec<Range<usize>> {
-        spans(self.known().as_deref(), text, patterns::spans)
+        spans(self.secret_forms().as_deref(), text, patterns::spans)
     }
 
     /// Redacts a text. A number in JSON is replaced by a string, so that the text stays valid JSON.
@@ -224,14 +228,14 @@ impl Redactor for SecretRedactor {
     }
 
     fn is_secret_number(&self, number: &Number) -> bool {
-        let known = self.known();
-        let numbers = known.as_ref().map_or(&[][..], |known| &known.numbers);
+        let secret_forms = self.secret_forms();
+        let numbers = secret_forms.as_ref().map_or(&[][..], |known| &known.numbers);
         !numbers.is_empty() && number.as_f64().is_some_and(|value| forms::is_one_of(numbers, value))
     }
 
     fn safe_prefix_len(&self, text: &str) -> usize {
-        let known = self.known();
-        let begun = |text: &str| known.as_ref().and_then(|known| known.begun(text));
+        let secret_forms = self.secret_forms();
+        let begun = |text: &str| secret_forms.as_ref().and_then(|known| known.begun(text));
         let word = text.char_indices().rfind(|(_, c)| !c.is_ascii_graphic()).map_or(0, |(at, c)| at + c.len_utf8());
         let mut settled = word.min(begun(text).unwrap_or(text.len()));
         let levels = Levels::of(text);

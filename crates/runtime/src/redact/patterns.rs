@@ -294,8 +294,8 @@ const END_LINE: &str = "-----END ";
 /// The most bytes of a block's title.
 const MAX_TITLE: usize = 40;
 
-fn position(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
-    bytes.windows(wanted.len()).position(|window| window == wanted)
+fn position(bytes: &[u8], needle: &[u8]) -> Option<usize> {
+    bytes.windows(needle.len()).position(|window| window == needle)
 }
 
 fn after_dot(bytes: &[u8], at: usize) -> Option<usize> {

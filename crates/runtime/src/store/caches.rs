@@ -83,11 +83,11 @@ impl SqliteStore {
             .run("read a kept response", move |db| {
                 let sql = "SELECT output, saved_ms, expires_ms FROM responses WHERE key = ?1";
                 let mut select = db.prepare_cached(sql)?;
-                let kept = |row: &rusqlite::Row<'_>| {
+                let read_response = |row: &rusqlite::Row<'_>| {
                     let millis = |index| row.get::<_, i64>(index).map(i64::cast_unsigned);
                     Ok(CachedResponse { output: row.get(0)?, saved_ms: millis(1)?, expires_ms: millis(2)? })
                 };
-                select.query_row(params![key], kept).optional()
+                select.query_row(params![key], read_response).optional()
             })
             .await
     }
@@ -96,17 +96,17 @@ impl SqliteStore {
     pub(crate) async fn keep_response(
         &self,
         key: &ContentHash,
-        kept: CachedResponse,
+        response: CachedResponse,
         room: CacheBounds,
     ) -> Result<(), StoreError> {
         let key = key.to_hex();
         self.thread
             .run("keep a response", move |db| {
                 let transaction = db.transaction()?;
-                let (now, bytes) = (kept.saved_ms.cast_signed(), kept.output.len() as u64);
+                let (now, bytes) = (response.saved_ms.cast_signed(), response.output.len() as u64);
                 transaction.execute(
                     "INSERT OR REPLACE INTO responses (key, output, bytes, saved_ms, expires_ms) VALUES (?1, ?2, ?3, ?4, ?5)",
-                    params![key, kept.output, bytes.cast_signed(), now, kept.expires_ms.cast_signed()],
+                    params![key, response.output, bytes.cast_signed(), now, response.expires_ms.cast_signed()],
                 )?;
                 transaction.execute("DELETE FROM responses WHERE expires_ms <= ?1", [now])?;
                 make_room(&transaction, room)?;

@@ -186,11 +186,11 @@ impl SqliteStore {
             .run("create a job", move |db| {
                 let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
                 let NewJob { record, resumable, .. } = &job;
-                let known = transaction
+                let existing_id = transaction
                     .prepare_cached("SELECT id FROM jobs WHERE run = ?1 AND call = ?2")?
                     .query_row(params![record.run, record.call.as_str()], |row| row.get::<_, String>(0))
                     .optional()?;
-                if let Some(id) = known {
+                if let Some(id) = existing_id {
                     return Ok(id);
                 }
                 let owner = owner::number(&transaction)?;
@@ -322,7 +322,7 @@ impl SqliteStore {
     }
 
     /// Returns the unanswered requests for jobs of this process.
-    pub(crate) async fn asked(&self) -> Result<Vec<(i64, String, JobRequest)>, StoreError> {
+    pub(crate) async fn open_requests(&self) -> Result<Vec<(i64, String, JobRequest)>, StoreError> {
         self.thread
             .run("look for requests about jobs", |db| {
                 let owner = owner::number(db)?;
@@ -375,8 +375,8 @@ fn withdraw(db: &Connection, job: &str) -> rusqlite::Result<()> {
 }
 
 fn not_found(id: &str) -> StoreError {
-    let shown: String = id.chars().take(100).collect();
-    StoreError::NotFound(format!("job {shown}"))
+    let quoted_id: String = id.chars().take(100).collect();
+    StoreError::NotFound(format!("job {quoted_id}"))
 }
 
 /// Reads a row of [`COLUMNS`].

@@ -96,8 +96,8 @@ impl StoredMemory {
         let vectors = vectors.ok_or_else(|| NoVectorRanking::Vectors(NO_EMBEDDINGS.into()))?;
         let mut passages = self.store.matching_passages(session, query, MATCHING).await?;
         passages.extend(self.store.newest_passages(session, NEWEST).await?);
-        let mut seen = HashSet::new();
-        passages.retain(|passage| seen.insert(passage.clone()));
+        let mut distinct = HashSet::new();
+        passages.retain(|passage| distinct.insert(passage.clone()));
         let texts: Vec<Text<'_>> = passages.iter().map(Text::of).collect();
         let of_texts = vectors.of(&texts).await.map_err(because)?;
         let of_query = vectors.query(query).await.map_err(because)?;
@@ -258,8 +258,8 @@ fn read_runs(db: &mut Connection, principal: &str) -> rusqlite::Result<usize> {
         let mut insert = transaction.prepare_cached(
             "INSERT INTO run_passages (run, session, principal, who, at_ms, text) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
         )?;
-        let said = speakers_and_texts(state);
-        for (who, text) in said.into_iter().rev().take(MAX_OF_RUN).rev() {
+        let texts = speakers_and_texts(state);
+        for (who, text) in texts.into_iter().rev().take(MAX_OF_RUN).rev() {
             insert.execute(params![run, session, principal, who, saved_ms, cut(&text, MAX_TEXT)])?;
         }
         transaction
@@ -280,22 +280,22 @@ fn speakers_and_texts(state: &str) -> Vec<(String, String)> {
     let messages = serde_json::from_str::<Value>(state)
         .ok()
         .and_then(|mut state| serde_json::from_value::<Vec<Message>>(state.get_mut("messages").map(Value::take)?).ok());
-    let mut said = Vec::new();
+    let mut texts = Vec::new();
     for message in messages.unwrap_or_default() {
         match message {
             Message::User { content } => {
                 let text = joined_text(&content);
                 let who = if text.starts_with("[toolwright") { "toolwright" } else { "user" };
-                said.push((who.to_owned(), text));
+                texts.push((who.to_owned(), text));
             }
-            Message::Assistant { text, .. } => said.push(("assistant".to_owned(), text)),
+            Message::Assistant { text, .. } => texts.push(("assistant".to_owned(), text)),
             Message::Tool { results } => {
-                said.extend(results.into_iter().map(|result| (result.name, joined_text(&result.content))));
+                texts.extend(results.into_iter().map(|result| (result.name, joined_text(&result.content))));
             }
         }
     }
-    said.retain(|(_, text)| !text.trim().is_empty());
-    said
+    texts.retain(|(_, text)| !text.trim().is_empty());
+    texts
 }
 
 /// Returns a full-text query that finds all of its words; `None` without words.
@@ -315,13 +315,13 @@ fn cut(text: &str, bytes: usize) -> &str {
 
 fn passage(row: &Row<'_>) -> rusqlite::Result<Passage> {
     let text: String = row.get(3)?;
-    let shown = cut(&text, MAX_SHOWN);
-    let more = if shown.len() < text.len() { " [cut]" } else { "" };
+    let excerpt = cut(&text, MAX_SHOWN);
+    let more = if excerpt.len() < text.len() { " [cut]" } else { "" };
     Ok(Passage {
         at_ms: row.get::<_, i64>(0)?.cast_unsigned(),
         who: row.get(1)?,
         place: row.get(2)?,
-        text: format!("{shown}{more}"),
+        text: format!("{excerpt}{more}"),
     })
 }
 

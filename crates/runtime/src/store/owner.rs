@@ -40,11 +40,11 @@ impl Owner {
 /// Returns the number of this process among the owners. A new owner gets a lease.
 pub(super) fn number(db: &Connection) -> rusqlite::Result<i64> {
     let this = Owner::current();
-    let known = db
+    let existing_id = db
         .prepare_cached("SELECT id FROM job_owners WHERE pid = ?1 AND boot = ?2 AND started = ?3")?
         .query_row(params![this.pid, this.boot, this.started], |row| row.get(0))
         .optional()?;
-    if let Some(id) = known {
+    if let Some(id) = existing_id {
         return Ok(id);
     }
     db.prepare_cached("INSERT INTO job_owners (pid, boot, started, lease_ms) VALUES (?1, ?2, ?3, ?4)")?

@@ -168,11 +168,11 @@ impl Executor {
     pub(super) async fn promote(
         &self,
         jobs: &Arc<JobManager>,
-        kept: &PromotableCall,
+        promotable: &PromotableCall,
         work: JobFuture,
         (admitted, by): (Admitted, &'static str),
     ) -> Outcome {
-        let PromotableCall { call, run, op } = kept;
+        let PromotableCall { call, run, op } = promotable;
         let mut new = self.new_job(call, admission(admitted), JobState::Running, run);
         // A resumed run finds the end of this call in its journal.
         new.record.run = None;

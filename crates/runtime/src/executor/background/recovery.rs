@@ -102,14 +102,15 @@ impl Executor {
         if jobs.is_closed() || self.in_flight.is_open().is_err() || jobs.count() >= MAX_OWN_JOBS {
             return Ok(lost);
         }
-        let (wanted, others) = startable(jobs, options, &self.driven.sessions(), &options.catalogue.snapshot()).await?;
+        let (restartable, others) =
+            startable(jobs, options, &self.driven.sessions(), &options.catalogue.snapshot()).await?;
         self.end_changed_jobs(jobs, options, others).await?;
-        if wanted.is_empty() {
+        if restartable.is_empty() {
             return Ok(lost);
         }
         let snapshot = options.catalogue.snapshot();
         let events_of = |job: &JobRecord| self.job_events(job, &Lineage::named(job.session.as_str()));
-        for (job, live) in jobs.take(wanted, events_of).await? {
+        for (job, live) in jobs.take(restartable, events_of).await? {
             match snapshot.get(job.record.tool.as_str()) {
                 Some(entry)
                     if entry.tool.hash() == job.plan.definition
@@ -257,8 +258,8 @@ impl Executor {
             (Admission::Awaited | Admission::Approved, Ok(judged)) => Ok(Admitted::Approved(judged.scope())),
             (Admission::Allowed, Ok(judged)) => Ok(Admitted::Allowed(judged.scope())),
         };
-        let said = if admission == Admission::Awaited { call_record.approval } else { ApprovalAnswer::default() };
-        JobAdmission { admitted, answer: said }
+        let approval = if admission == Admission::Awaited { call_record.approval } else { ApprovalAnswer::default() };
+        JobAdmission { admitted, answer: approval }
     }
 }
 
@@ -269,7 +270,7 @@ async fn startable(
     driven: &[SessionId],
     snapshot: &Snapshot,
 ) -> Result<(Vec<String>, BTreeMap<String, Vec<Startable>>), StoreError> {
-    let (mut wanted, mut changed) = (Vec::new(), BTreeMap::<String, Vec<Startable>>::new());
+    let (mut restartable, mut changed) = (Vec::new(), BTreeMap::<String, Vec<Startable>>::new());
     let mut after = 0;
     let of = options.session.as_ref().map(|session| [std::slice::from_ref(session), driven].concat());
     let waits = |job: &Startable, entry: &Entry| {
@@ -285,7 +286,7 @@ async fn startable(
             match snapshot.get(job.tool.as_str()).filter(is_of) {
                 // It waits for the run that began it.
                 Some(entry) if waits(&job, entry) => {}
-                Some(entry) if entry.tool.hash() == job.definition => wanted.push(job.id),
+                Some(entry) if entry.tool.hash() == job.definition => restartable.push(job.id),
                 Some(entry) if entry.provider.health() == Health::Ready => {
                     changed.entry(entry.provider.name().to_owned()).or_default().push(job);
                 }
@@ -293,11 +294,11 @@ async fn startable(
                 _ => {}
             }
         }
-        if wanted.len() >= BATCH {
+        if restartable.len() >= BATCH {
             break;
         }
     }
-    Ok((wanted, changed))
+    Ok((restartable, changed))
 }
 
 /// Ends a job whose tool has changed, because nobody admitted the new definition.

@@ -278,11 +278,11 @@ fn read(answer: &ModelResponse) -> Result<GuardVerdict, String> {
     }
     let unreadable = |error: &dyn fmt::Display| format!("the model's answer is no verdict: {error}");
     let value = toolwright_core::json::repair(&answer.text).map_err(|error| unreadable(&error))?.value;
-    let said: ApprovalAnswer = serde_json::from_value(value).map_err(|error| unreadable(&error))?;
-    match (said.verdict, said.arguments) {
+    let guard_answer: ApprovalAnswer = serde_json::from_value(value).map_err(|error| unreadable(&error))?;
+    match (guard_answer.verdict, guard_answer.arguments) {
         (GuardWord::Allow, _) => Ok(GuardVerdict::Allow),
-        (GuardWord::Deny, _) => Ok(GuardVerdict::Deny(said.reason)),
-        (GuardWord::Ask, _) => Ok(GuardVerdict::Ask(said.reason)),
+        (GuardWord::Deny, _) => Ok(GuardVerdict::Deny(guard_answer.reason)),
+        (GuardWord::Ask, _) => Ok(GuardVerdict::Ask(guard_answer.reason)),
         (GuardWord::Rewrite, Some(arguments)) => {
             serde_json::from_str(&arguments).map(GuardVerdict::Rewrite).map_err(|error| unreadable(&error))
         }

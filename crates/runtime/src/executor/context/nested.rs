@@ -36,7 +36,7 @@ pub struct NestedCallLimits {
     /// 1 for calls made by a call of a turn.
     depth: usize,
     /// The untrusted tools from which the call's own arguments derive.
-    given: Taint,
+    argument_taint: Taint,
     /// The untrusted tools from which the outputs of its inner calls derive.
     made: InnerTaint,
 }
@@ -64,7 +64,7 @@ impl NestedCallLimits {
 
     /// Marks the arguments of an inner call, which the outer call may have derived from its own.
     pub(in crate::executor) fn mark(&self, call: &mut ValidCall) {
-        mark(call, &self.given);
+        mark(call, &self.argument_taint);
     }
 
     /// Counts one call.
@@ -200,7 +200,7 @@ impl Executor {
             count: AtomicUsize::new(0),
             max: self.options.inner_calls,
             depth,
-            given: of_all(&call.provenance.tainted),
+            argument_taint: of_all(&call.provenance.tainted),
             made: run.inner_taint.clone(),
         };
         // Their progress goes to the call's own sink.

@@ -270,13 +270,13 @@ impl PartialSink for CallProgress {
                 }
             }
             Partial::Progress { progress, total, message, more } => {
-                let shown = self.is_watched().then(|| {
+                let redacted = self.is_watched().then(|| {
                     let message = message.as_ref().map(|message| self.services.redactor.redact(message).into_owned());
                     Partial::Progress { progress, total, message, more: Map::new() }
                 });
                 self.also.send(Partial::Progress { progress, total, message, more });
-                if let Some(shown) = shown {
-                    self.emit(shown);
+                if let Some(redacted) = redacted {
+                    self.emit(redacted);
                 }
             }
         }

@@ -54,10 +54,10 @@ async fn act(call: &ValidCall, inner: ToolCall, context: &ToolContext) -> Result
     let activity = inner.name.clone();
     let nested = NestedContext::of(context)
         .ok_or_else(|| ToolError::new(ErrorKind::InternalError, "an activity cannot be started from here"))?;
-    let shown = call.meta.granted(nested.run.variables.as_deref())?;
+    let granted_values = call.meta.granted(nested.run.variables.as_deref())?;
     let (mut granted, mut read_taint) = (Map::new(), nested.run.read_taint.clone());
-    for (name, known) in shown {
-        if let Some(KnownValue { value, taint }) = known {
+    for (name, variable) in granted_values {
+        if let Some(KnownValue { value, taint }) = variable {
             read_taint.add(&taint);
             granted.insert(name, value);
         }

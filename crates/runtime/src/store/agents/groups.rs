@@ -116,8 +116,8 @@ impl Groups for SqliteStore {
 }
 
 fn found(rows: usize, name: &str) -> Result<(), StoreError> {
-    let shown: String = name.chars().take(100).collect();
-    if rows > 0 { Ok(()) } else { Err(StoreError::NotFound(format!("a member `{shown}` of the group"))) }
+    let quoted_name: String = name.chars().take(100).collect();
+    if rows > 0 { Ok(()) } else { Err(StoreError::NotFound(format!("a member `{quoted_name}` of the group"))) }
 }
 
 fn member(row: &Row<'_>) -> rusqlite::Result<Member> {

@@ -59,10 +59,10 @@ pub(super) fn take_queued(
     let by = format!("{reader} {call}");
     let sql =
         format!("SELECT {COLUMNS} FROM session_log WHERE session = ?1 AND is_message AND taken_by = ?2 ORDER BY seq");
-    let known: Vec<LogRow> =
+    let already_taken: Vec<LogRow> =
         db.prepare_cached(&sql)?.query_map([mailbox, &by], row)?.collect::<rusqlite::Result<_>>()?;
-    if !known.is_empty() {
-        return Ok(known);
+    if !already_taken.is_empty() {
+        return Ok(already_taken);
     }
     let sql = format!(
         "UPDATE session_log SET taken_by = ?2 WHERE seq IN (SELECT seq FROM session_log WHERE session = ?1 \
@@ -83,13 +83,11 @@ pub(super) fn read_broadcast(
     call: &str,
     limit: usize,
 ) -> rusqlite::Result<Vec<LogRow>> {
-    let known = "SELECT first, last FROM session_log_reads WHERE mailbox = ?1 AND reader = ?2 AND call = ?3";
-    let known: Option<(i64, i64)> = db
-        .prepare_cached(known)?
-        .query_row([mailbox, reader, call], |row| Ok((row.get(0)?, row.get(1)?)))
-        .optional()?;
-    let (first, last) = match known {
-        Some(known) => known,
+    let sql = "SELECT first, last FROM session_log_reads WHERE mailbox = ?1 AND reader = ?2 AND call = ?3";
+    let earlier_read: Option<(i64, i64)> =
+        db.prepare_cached(sql)?.query_row([mailbox, reader, call], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
+    let (first, last) = match earlier_read {
+        Some(range) => range,
         None => (cursor(db, mailbox, reader)?.cast_signed(), i64::MAX),
     };
     let sql = format!(
@@ -100,7 +98,7 @@ pub(super) fn read_broadcast(
         .prepare_cached(&sql)?
         .query_map(params![mailbox, reader, first, last, limit_of(limit)], row)?
         .collect::<rusqlite::Result<_>>()?;
-    if known.is_some() {
+    if earlier_read.is_some() {
         return Ok(rows);
     }
     let end = match rows.last() {

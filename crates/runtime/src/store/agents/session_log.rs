@@ -367,9 +367,9 @@ fn append_in(
 ) -> rusqlite::Result<Result<AppendedRow, RowRefusal>> {
     if let Some(once) = &row.once {
         let sql = "SELECT seq FROM session_log WHERE session = ?1 AND once = ?2";
-        let known: Option<i64> =
+        let existing_seq: Option<i64> =
             db.prepare_cached(sql)?.query_row([row.session.as_str(), once], |row| row.get(0)).optional()?;
-        if let Some(seq) = known {
+        if let Some(seq) = existing_seq {
             return Ok(Ok(AppendedRow { seq: seq.cast_unsigned(), ..AppendedRow::default() }));
         }
     }

@@ -39,8 +39,8 @@ impl AgentTree for SqliteStore {
             if let Err(limit) = admit(&tree, &new, now) {
                 return Ok(Err(limit));
             }
-            let known = tree.iter().find(|node| node.id == new.id).map(|node| node.spent);
-            let spent = known.unwrap_or_default();
+            let earlier_spending = tree.iter().find(|node| node.id == new.id).map(|node| node.spent);
+            let spent = earlier_spending.unwrap_or_default();
             let this = Owner::current();
             let enter = "INSERT INTO agents (id, root, parent, name, limits, pid, boot, started, begun_ms, until_ms) \
                          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10) \
@@ -63,7 +63,7 @@ impl AgentTree for SqliteStore {
             transaction.commit()?;
             let NewAgent { id, parent, name, limits, .. } = new;
             let time = time_left(&tree, parent.as_deref(), now);
-            if known.is_none() {
+            if earlier_spending.is_none() {
                 let held = Spending::default();
                 tree.push(AgentNode { id: Arc::clone(&id), parent, name, limits, live: true, spent, held, until_ms });
             }

@@ -44,12 +44,12 @@ impl SqliteStore {
                 if others as usize >= MAX_TRIGGERS {
                     return Ok(None);
                 }
-                let known = "SELECT created_ms, cursor, seen FROM triggers WHERE id = ?1 AND config = ?2";
-                let known: Option<(i64, i64, Option<String>)> = transaction
-                    .query_row(known, params![trigger.id, config], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+                let sql = "SELECT created_ms, cursor, seen FROM triggers WHERE id = ?1 AND config = ?2";
+                let installed: Option<(i64, i64, Option<String>)> = transaction
+                    .query_row(sql, params![trigger.id, config], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
                     .optional()?;
                 let mut files = None;
-                if let Some((created, cursor, seen)) = known {
+                if let Some((created, cursor, seen)) = installed {
                     (trigger.created_ms, trigger.cursor) = (created.cast_unsigned(), cursor.cast_unsigned());
                     files = seen;
                 }
@@ -223,9 +223,9 @@ impl SqliteStore {
         let id = id.to_owned();
         self.thread
             .run("read the files of a trigger", move |db| {
-                let seen =
+                let files_seen =
                     db.query_row("SELECT seen FROM triggers WHERE id = ?1", [id], |row| row.get(0)).optional()?;
-                Ok(seen.flatten())
+                Ok(files_seen.flatten())
             })
             .await
     }

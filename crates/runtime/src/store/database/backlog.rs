@@ -60,7 +60,7 @@ pub(super) struct Backlog {
     /// Whether the thread wakes within [`MAX_AGE`] by itself, so that entries need not wake it.
     pub(super) is_watched: bool,
     /// Whether the last write of the entries failed. Requests run before the next try.
-    pub(super) kept: bool,
+    pub(super) has_failed: bool,
     /// Why the last write of the ledger failed, and when that was logged.
     pub(super) failing: Option<(String, Instant)>,
     pub(super) work: VecDeque<DatabaseWork>,
@@ -79,7 +79,7 @@ impl Backlog {
             begun: Vec::new(),
             since: None,
             is_watched: false,
-            kept: false,
+            has_failed: false,
             failing: None,
             work: VecDeque::new(),
             closed: false,
@@ -132,7 +132,7 @@ impl Shared {
     }
 
     pub(super) fn record_lost(&self, count: usize, why: impl std::fmt::Display) {
-        self.backlog().kept = false;
+        self.backlog().has_failed = false;
         self.lost.fetch_add(count as u64, Ordering::Relaxed);
         self.failed(&why.to_string());
     }
@@ -165,7 +165,7 @@ impl Shared {
     pub(super) fn succeeded(&self) {
         let failing = {
             let mut backlog = self.backlog();
-            backlog.kept = false;
+            backlog.has_failed = false;
             backlog.failing.take()
         };
         if failing.is_some() {
@@ -199,7 +199,7 @@ impl Shared {
         }
         entries.append(&mut backlog.entries);
         backlog.entries = entries;
-        backlog.kept = true;
+        backlog.has_failed = true;
         drop(backlog);
         self.failed(&why.to_string());
     }
@@ -212,17 +212,17 @@ impl Shared {
         let (start, mut looks_soon, mut looked) = (Instant::now(), wrote, false);
         loop {
             let age = backlog.since.map(|since| since.elapsed());
-            let old = if backlog.kept { WRITE_RETRY_DELAY } else { MAX_AGE };
-            let is_due = (backlog.in_line() >= MAX_BATCH || looked) && !backlog.kept;
+            let old = if backlog.has_failed { WRITE_RETRY_DELAY } else { MAX_AGE };
+            let is_due = (backlog.in_line() >= MAX_BATCH || looked) && !backlog.has_failed;
             let ripe = is_due || age.is_some_and(|age| age >= old);
             let writes =
-                backlog.in_line() > 0 && (ripe || backlog.closed || !(backlog.work.is_empty() || backlog.kept));
+                backlog.in_line() > 0 && (ripe || backlog.closed || !(backlog.work.is_empty() || backlog.has_failed));
             // Callers wait for begun operations and for requests, so these take turns.
             let begins = !backlog.begun.is_empty() && (backlog.work.is_empty() || !wrote);
             if writes || begins {
                 let begun = std::mem::take(&mut backlog.begun);
                 // Entries whose write failed are not tried again with each operation that begins.
-                if !writes && backlog.kept {
+                if !writes && backlog.has_failed {
                     return NextStep::Write(Batch { begun, journalled: None, entries: Vec::new() });
                 }
                 backlog.since = None;

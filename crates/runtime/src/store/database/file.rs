@@ -183,8 +183,8 @@ fn explain(path: &Path, error: rusqlite::Error) -> rusqlite::Error {
         Some(ErrorCode::NotADatabase) => ffi::SQLITE_NOTADB,
         _ => return error,
     };
-    let said = error.to_string();
-    if said.contains("move it away") { error } else { failure(code, refusal(path, &said)) }
+    let message = error.to_string();
+    if message.contains("move it away") { error } else { failure(code, refusal(path, &message)) }
 }
 
 fn refusal(path: &Path, what: &str) -> String {

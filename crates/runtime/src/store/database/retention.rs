@@ -125,16 +125,18 @@ impl Retention {
         clear_expired(db, now)?;
         ledger::close_dead_operations(db)?;
         db.prepare_cached("DELETE FROM session_log WHERE session = ?1 AND at_ms < ?2")?
-            .execute(params![WRITES, before(now, KEEP_WRITES)])?;
+            .execute(params![WRITES, horizon_before(now, KEEP_WRITES)])?;
         if self.is_too_large(db)? || claim(db, now)? {
-            self.work = Some(RetentionPass { horizon_ms: before(now, self.keep), table: 0, tables: AGING.len() });
+            self.work =
+                Some(RetentionPass { horizon_ms: horizon_before(now, self.keep), table: 0, tables: AGING.len() });
         }
         Ok(())
     }
 
     fn continue_pass(&mut self, db: &mut Connection, mut work: RetentionPass) -> rusqlite::Result<()> {
         if let Some(&(table, time)) = AGING[..work.tables].get(work.table) {
-            let horizon_ms = if table == "manifests" { before(now_ms(), KEEP_MANIFESTS) } else { work.horizon_ms };
+            let horizon_ms =
+                if table == "manifests" { horizon_before(now_ms(), KEEP_MANIFESTS) } else { work.horizon_ms };
             if delete(db, table, time, horizon_ms)? < ROWS {
                 work.table += 1;
             }
@@ -154,9 +156,9 @@ impl Retention {
         db.execute("DELETE FROM run_calls WHERE run NOT IN (SELECT id FROM runs)", [])?;
         // The next pass deletes the oldest quarter of the time that is left.
         let newest = i64::try_from(NEWEST.as_millis()).unwrap_or_default();
-        let kept = now_ms().saturating_sub(work.horizon_ms);
-        if self.is_too_large(db)? && kept > newest {
-            let horizon_ms = work.horizon_ms + kept / 4;
+        let span_ms = now_ms().saturating_sub(work.horizon_ms);
+        if self.is_too_large(db)? && span_ms > newest {
+            let horizon_ms = work.horizon_ms + span_ms / 4;
             self.work = Some(RetentionPass { horizon_ms, table: 0, tables: LARGE });
         }
         Ok(())
@@ -168,7 +170,7 @@ impl Retention {
 }
 
 /// Returns the time `long` before `now_ms`.
-fn before(now_ms: i64, long: Duration) -> i64 {
+fn horizon_before(now_ms: i64, long: Duration) -> i64 {
     now_ms.saturating_sub(i64::try_from(long.as_millis()).unwrap_or(i64::MAX))
 }
 

@@ -101,7 +101,7 @@ impl StoreThread {
     /// Fails if appended entries wait after a failed write.
     fn check_writable(&self, doing: &str) -> Result<(), StoreError> {
         let backlog = self.shared.backlog();
-        let Some((why, _)) = backlog.failing.as_ref().filter(|_| backlog.kept) else { return Ok(()) };
+        let Some((why, _)) = backlog.failing.as_ref().filter(|_| backlog.has_failed) else { return Ok(()) };
         let waiting = std::io::Error::other(format!("{why}; entries wait until they can be written"));
         Err(StoreError::failed(self.failure_text(doing), waiting))
     }
@@ -213,7 +213,7 @@ impl StoreThread {
         LedgerHealth {
             failures: self.shared.failures.load(Ordering::Relaxed),
             lost: self.shared.lost.load(Ordering::Relaxed),
-            waiting: if backlog.kept { backlog.entries.len() as u64 } else { 0 },
+            waiting: if backlog.has_failed { backlog.entries.len() as u64 } else { 0 },
             failing: backlog.failing.as_ref().map(|(why, _)| why.clone()),
         }
     }

@@ -197,7 +197,7 @@ pub(in crate::store) fn line(path: &Path, entry: &LedgerEntry) -> serde_json::Re
     let mut line = Vec::with_capacity(USUAL_LENGTH + arguments.len());
     line.push(b'\n');
     let Lineage { trace, parent, run, turn, within } = &entry.op.lineage;
-    let known = Line(
+    let fields = Line(
         entry.op.id.get(),
         (trace.get(), parent.map(OpId::get), run.clone(), *turn, within.clone()),
         entry.at_ms,
@@ -212,7 +212,7 @@ pub(in crate::store) fn line(path: &Path, entry: &LedgerEntry) -> serde_json::Re
         (Cow::Borrowed(&entry.decided_by), entry.approval.as_deref().map(Cow::Borrowed)),
         Some(&entry.provenance).filter(|provenance| !provenance.is_plain()).map(Cow::Borrowed),
     );
-    serde_json::to_writer(&mut line, &known)?;
+    serde_json::to_writer(&mut line, &fields)?;
     line.extend_from_slice(arguments.as_bytes());
     Ok(line)
 }

@@ -139,13 +139,13 @@ fn more(entry: &LedgerEntry) -> Option<String> {
 
 /// Returns usage within the range that the sums of `traces` can hold.
 fn as_kept(usage: Usage) -> Usage {
-    let kept = |tokens: u64| most(tokens).cast_unsigned();
+    let clamped = |tokens: u64| most(tokens).cast_unsigned();
     Usage {
-        input_tokens: kept(usage.input_tokens),
-        output_tokens: kept(usage.output_tokens),
-        cached_tokens: kept(usage.cached_tokens),
-        cache_written_tokens: kept(usage.cache_written_tokens),
-        reasoning_tokens: kept(usage.reasoning_tokens),
+        input_tokens: clamped(usage.input_tokens),
+        output_tokens: clamped(usage.output_tokens),
+        cached_tokens: clamped(usage.cached_tokens),
+        cache_written_tokens: clamped(usage.cache_written_tokens),
+        reasoning_tokens: clamped(usage.reasoning_tokens),
     }
 }
 
