@@ -85,8 +85,8 @@ struct SignIn {
 
 /// Handles `POST /console/session`.
 async fn sign_in(State(pages): State<Arc<PageTokens>>, body: Bytes) -> Response {
-    let given = (body.len() <= MAX_BODY).then(|| serde_json::from_slice::<SignIn>(&body).ok()).flatten();
-    let Some(SignIn { token }) = given else {
+    let sign_in = (body.len() <= MAX_BODY).then(|| serde_json::from_slice::<SignIn>(&body).ok()).flatten();
+    let Some(SignIn { token }) = sign_in else {
         return ApiError::bad_request("send {\"token\": TOKEN}").into_response();
     };
     match pages.sign_in(&token) {
@@ -110,8 +110,8 @@ async fn named(Path(path): Path<String>, headers: HeaderMap) -> Response {
 /// Returns a file, or 304 if the browser has it.
 fn file(headers: &HeaderMap, name: &str, kind: &str, text: &'static str, cache: &str) -> Response {
     let tag = TAGS.get(name).map(String::as_str).unwrap_or_default();
-    let known = headers.get(header::IF_NONE_MATCH).is_some_and(|value| value.as_bytes() == tag.as_bytes());
-    let mut response = if known { StatusCode::NOT_MODIFIED.into_response() } else { text.into_response() };
+    let is_unchanged = headers.get(header::IF_NONE_MATCH).is_some_and(|value| value.as_bytes() == tag.as_bytes());
+    let mut response = if is_unchanged { StatusCode::NOT_MODIFIED.into_response() } else { text.into_response() };
     let fixed: [(HeaderName, &str); 6] = [
         (header::CONTENT_TYPE, kind),
         (header::CACHE_CONTROL, cache),

@@ -10,11 +10,12 @@ const CUT: &str = " [cut here]";
 
 /// Returns `ours`, then each source's instructions, quoted under its name. Longer quotes use the room that short ones
 /// leave. The heading gives the prefix of the source's tools, because its own text does not know it.
-pub(crate) fn combine_instructions(ours: &[String], said: impl Iterator<Item = (String, String)>) -> Option<String> {
+pub(crate) fn combine_instructions(ours: &[String], sources: impl Iterator<Item = (String, String)>) -> Option<String> {
     let mut all = shortened(&ours.join("\n\n"), MAX_ALL);
-    let said = said.map(|(name, words)| (name, words.trim().chars().filter(|c| !is_invisible(*c)).collect::<String>()));
+    let texts =
+        sources.map(|(name, words)| (name, words.trim().chars().filter(|c| !is_invisible(*c)).collect::<String>()));
     let mut parts: Vec<Part> =
-        said.filter(|(_, words)| !words.is_empty()).map(|(name, words)| Part::new(&name, &words)).collect();
+        texts.filter(|(_, words)| !words.is_empty()).map(|(name, words)| Part::new(&name, &words)).collect();
     let room = MAX_ALL.saturating_sub(units(&all));
     // As many quotes as fit.
     let left_out = |count: usize| format!("\n\n({count} more have instructions, for which there is no room.)");
@@ -42,9 +43,9 @@ pub(crate) fn combine_instructions(ours: &[String], said: impl Iterator<Item = (
 }
 
 /// Returns `ours`, then the instructions of the only source of an address.
-pub(crate) fn of_one(ours: &[String], said: Option<String>) -> Option<String> {
+pub(crate) fn of_one(ours: &[String], instructions: Option<String>) -> Option<String> {
     let mut all = ours.to_vec();
-    all.extend(said);
+    all.extend(instructions);
     (!all.is_empty()).then(|| shortened(&all.join("\n\n"), MAX_ALL))
 }
 
@@ -98,9 +99,9 @@ fn shortened(words: &str, most: usize) -> String {
         used += c.len_utf16();
         used <= room
     };
-    let mut kept: String = words.chars().take_while(fits).collect();
-    kept.push_str(CUT);
-    kept
+    let mut beginning: String = words.chars().take_while(fits).collect();
+    beginning.push_str(CUT);
+    beginning
 }
 
 #[cfg(test)]

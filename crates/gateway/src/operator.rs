@@ -35,7 +35,7 @@ pub trait Operator: std::fmt::Debug + Send + Sync {
 
     /// Returns what helps a person to decide about a call: its effects, and the rule that "always" would write, or why
     /// there is none.
-    async fn decision_preview(&self, asked: &ApprovalRequest) -> Result<Value, StoreError>;
+    async fn decision_preview(&self, request: &ApprovalRequest) -> Result<Value, StoreError>;
 
     /// Returns the tools that selection picks for a prompt, with the reasons.
     async fn pick(&self, prompt: &str, max: usize) -> Result<Value, StoreError>;

@@ -35,7 +35,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 #[derive(Debug)]
 pub(crate) struct RecentEvents {
     hub: Arc<EventHub>,
-    kept: Mutex<EventBuffer>,
+    buffer: Mutex<EventBuffer>,
     /// Number of the last event.
     last: watch::Sender<u64>,
     streams: Arc<Semaphore>,
@@ -52,19 +52,19 @@ impl RecentEvents {
     pub(crate) fn new(hub: Arc<EventHub>) -> Arc<Self> {
         Arc::new(Self {
             hub,
-            kept: Mutex::default(),
+            buffer: Mutex::default(),
             last: watch::Sender::new(0),
             streams: Arc::new(Semaphore::new(STREAMS)),
         })
     }
 
-    fn kept(&self) -> std::sync::MutexGuard<'_, EventBuffer> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_buffer(&self) -> std::sync::MutexGuard<'_, EventBuffer> {
+        self.buffer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Collects the events in its own task until there has been no reader for a while.
     fn follow(self: &Arc<Self>) {
-        if std::mem::replace(&mut self.kept().is_followed, true) {
+        if std::mem::replace(&mut self.lock_buffer().is_followed, true) {
             return;
         }
         let (recent, mut events) = (Arc::clone(self), self.hub.subscribe_brief());
@@ -80,19 +80,19 @@ impl RecentEvents {
                     read_at = Instant::now();
                 }
             }
-            recent.kept().is_followed = false;
+            recent.lock_buffer().is_followed = false;
         });
     }
 
     fn keep(&self, event: Arc<Event>) {
         let last = {
-            let mut kept = self.kept();
-            kept.last += 1;
-            let last = kept.last;
-            if kept.events.len() == KEPT {
-                kept.events.pop_front();
+            let mut buffer = self.lock_buffer();
+            buffer.last += 1;
+            let last = buffer.last;
+            if buffer.events.len() == KEPT {
+                buffer.events.pop_front();
             }
-            kept.events.push_back((last, event));
+            buffer.events.push_back((last, event));
             last
         };
         self.last.send_replace(last);
@@ -100,7 +100,7 @@ impl RecentEvents {
 
     /// Returns the first events after this number.
     fn after(&self, number: u64) -> Vec<(u64, Arc<Event>)> {
-        self.kept().events.iter().filter(|(at, _)| *at > number).take(BATCH).cloned().collect()
+        self.lock_buffer().events.iter().filter(|(at, _)| *at > number).take(BATCH).cloned().collect()
     }
 }
 
@@ -114,11 +114,11 @@ pub(super) async fn events(State(api): State<Arc<Api>>, headers: HeaderMap) -> R
         .try_acquire_owned()
         .map_err(|_| ApiError::busy(format!("{STREAMS} clients read events, which is the limit; try again")))?;
     recent.follow();
-    let asked = headers.get("last-event-id").and_then(|value| value.to_str().ok()?.parse().ok());
-    let latest = recent.kept().last;
+    let last_seen = headers.get("last-event-id").and_then(|value| value.to_str().ok()?.parse().ok());
+    let latest = recent.lock_buffer().last;
     // A number from an earlier process may be behind ours or ahead; ahead means that the client has seen no event of
     // ours.
-    let after = asked.map_or(latest, |number: u64| if number > latest { 0 } else { number });
+    let after = last_seen.map_or(latest, |number: u64| if number > latest { 0 } else { number });
     let changed = recent.last.subscribe();
     let start = ((recent, permit), changed, after, VecDeque::<(u64, Arc<Event>)>::new());
     let written = stream::unfold(start, move |((recent, permit), mut changed, mut after, mut waiting)| {

@@ -25,7 +25,7 @@ impl Api {
     fn providers(&self) -> Vec<ProviderHealth> {
         let catalogue = &self.gateway.options.catalogue;
         let (providers, snapshot) = (catalogue.sources(), catalogue.snapshot());
-        let known = |provider: &Arc<dyn Provider>| {
+        let health_of = |provider: &Arc<dyn Provider>| {
             let status = snapshot.providers().iter().find(|status| status.name == provider.name());
             // The error of the last list is written for display, so it is preferred to the provider's own.
             let (state, error) = match (status.and_then(|status| status.error.clone()), provider.health()) {
@@ -39,18 +39,18 @@ impl Api {
             let tools = status.map_or(0, |status| status.tools);
             ProviderHealth { provider: Arc::clone(provider), tools, state, error, withheld }
         };
-        providers.iter().map(known).collect()
+        providers.iter().map(health_of).collect()
     }
 }
 
 /// Handles `GET /api/providers`.
 pub(super) async fn providers(State(api): State<Arc<Api>>) -> ApiResult {
-    let shown = |known: ProviderHealth| {
+    let to_json = |known: ProviderHealth| {
         let ProviderHealth { provider, tools, state, error, withheld } = known;
         let (name, kind) = (provider.name(), provider.kind());
         json!({"name": name, "kind": kind, "tools": tools, "state": state, "error": error, "withheld": withheld})
     };
-    let providers: Vec<Value> = api.providers().into_iter().map(shown).collect();
+    let providers: Vec<Value> = api.providers().into_iter().map(to_json).collect();
     let mut left_out = api.operator.as_ref().map(|operator| operator.left_out()).unwrap_or_default();
     left_out.retain(|(name, _)| providers.iter().all(|known| known["name"] != json!(name)));
     let left_out = left_out.into_iter().map(

@@ -101,13 +101,13 @@ pub(super) async fn calls(
 /// Handles `GET /api/budgets`.
 pub(super) async fn budgets(State(api): State<Arc<Api>>) -> ApiResult {
     let options = &api.gateway.options;
-    let mut shown = Vec::new();
+    let mut budgets = Vec::new();
     for (name, client) in &options.server.tokens {
         let Some(limits) = &client.budget else { continue };
         let (period, spent) = options.executor.models().spent(name).await?.unzip();
-        shown.push(json!({"token": name, "limits": limits, "period": period, "spent": spent}));
+        budgets.push(json!({"token": name, "limits": limits, "period": period, "spent": spent}));
     }
-    api.ok(&json!({"tokens": shown}))
+    api.ok(&json!({"tokens": budgets}))
 }
 
 /// Handles `GET /api/usage`.

@@ -173,8 +173,8 @@ impl<S: Send + Sync> FromRequestParts<S> for PathParam {
 
 /// Returns whether the content type is JSON.
 pub(super) fn is_json(headers: &HeaderMap) -> bool {
-    let said = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    said.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/json")
+    let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    content_type.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/json")
 }
 
 /// Parses a positive duration from the field of this name.
@@ -193,8 +193,8 @@ pub(super) fn wait(written: Option<&str>) -> Result<Duration, ApiError> {
 }
 
 /// Checks a number of the query, which must be from 1 to `most`; `usual` is the default.
-pub(super) fn bounded(name: &str, given: Option<usize>, usual: usize, most: usize) -> Result<usize, ApiError> {
-    let number = given.unwrap_or(usual);
+pub(super) fn bounded(name: &str, requested: Option<usize>, usual: usize, most: usize) -> Result<usize, ApiError> {
+    let number = requested.unwrap_or(usual);
     let fits = (1..=most).contains(&number);
     if fits { Ok(number) } else { Err(ApiError::bad_request(format!("`{name}` is from 1 to {most}"))) }
 }

@@ -214,7 +214,7 @@ impl Facade {
             // With `kept`, the response is stored in the same step: if it is missing later, it was deleted.
             let with = hash_of_answer(&work.request);
             left["answered"] = json!({"by": work.id, "with": with, "kept": work.is_kept()});
-            self.record_start(work, Some(RecordKind::Turn.kept(&turn, left))).await?;
+            self.record_start(work, Some(RecordKind::Turn.stored_object(&turn, left))).await?;
         }
         Ok(state)
     }
@@ -253,9 +253,9 @@ pub(super) fn decides(request: &ServedRequest) -> bool {
 
 /// Hashes the messages that may answer calls, and the approvals.
 fn hash_of_answer(request: &ServedRequest) -> String {
-    let said: Vec<&Message> = request.messages_from_end().collect();
+    let messages: Vec<&Message> = request.messages_from_end().collect();
     let decisions: Vec<_> = decisions(request).map(|given| (given.id, given.approve, given.reason)).collect();
-    short_hash(&json!([said, decisions]).to_string(), ANSWER_HASH)
+    short_hash(&json!([messages, decisions]).to_string(), ANSWER_HASH)
 }
 
 /// An item that decides about a call.
@@ -312,7 +312,7 @@ fn begin(work: &ResponseWork, earlier: Continuation, config: RunConfig) -> Resul
         return Ok(state);
     }
     match user_content(&history) {
-        Some(said) => state.continue_with(said).map_err(wrong)?,
+        Some(content) => state.continue_with(content).map_err(wrong)?,
         None => state = RunState::new(state.config().clone(), [state.messages(), &history].concat()),
     }
     Ok(state)
@@ -397,14 +397,15 @@ impl Continuation {
                 Message::User { .. } | Message::Assistant { .. } => input.history.push(message.clone()),
             }
         }
-        for given in decisions(request) {
-            match self.calls.get(given.id).and_then(|own| own.strip_prefix(QUESTION)) {
+        for given_decision in decisions(request) {
+            match self.calls.get(given_decision.id).and_then(|own| own.strip_prefix(QUESTION)) {
                 Some(call) => {
-                    take(&mut answered, given.id).map_err(|refusal| refusal.with_field(given.field()))?;
-                    input.decisions.push(decision(call, given.approve, given.reason.to_owned()));
+                    take(&mut answered, given_decision.id)
+                        .map_err(|refusal| refusal.with_field(given_decision.field()))?;
+                    input.decisions.push(decision(call, given_decision.approve, given_decision.reason.to_owned()));
                 }
-                None if given.is_past => {}
-                None => return Err(no_question(given.id).with_field(given.field())),
+                None if given_decision.is_past => {}
+                None => return Err(no_question(given_decision.id).with_field(given_decision.field())),
             }
         }
         let missing = self.calls.keys().filter(|id| !answered.contains(id.as_str()));

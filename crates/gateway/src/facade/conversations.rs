@@ -8,12 +8,12 @@ use serde_json::{Map, Value, json};
 use toolwright_models::served::{ConversationBody, Fault, input_items as with_ids, read_conversation};
 
 use super::refusal::Refusal;
-use super::stored_responses::{FacadeState, Page, Parameters, answered, deleted, known, list, missing};
+use super::stored_responses::{FacadeState, Page, Parameters, answered, check_parameters, deleted, list, missing};
 use super::{Facade, RecordKind};
 use crate::http::Identity;
 
-fn shown(id: &str, kept: &Value) -> Value {
-    json!({"id": id, "object": "conversation", "created_at": kept["created_at"], "metadata": kept["metadata"]})
+fn conversation_json(id: &str, conversation: &Value) -> Value {
+    json!({"id": id, "object": "conversation", "created_at": conversation["created_at"], "metadata": conversation["metadata"]})
 }
 
 /// Reads the metadata and the items of a body.
@@ -36,20 +36,21 @@ async fn changed<T>(
 ) -> Result<(T, Value), Refusal> {
     let owner = &identity.principal().id;
     let lock = facade.reserve(owner, RecordKind::Conversation, id).await?;
-    let mut kept = facade.find(identity, RecordKind::Conversation, id).await?;
-    let done = change(&mut kept)?;
-    let is_there = facade.source.objects().replace_object(owner, RecordKind::Conversation.as_str(), id, &kept).await?;
+    let mut conversation = facade.find(identity, RecordKind::Conversation, id).await?;
+    let done = change(&mut conversation)?;
+    let is_there =
+        facade.source.objects().replace_object(owner, RecordKind::Conversation.as_str(), id, &conversation).await?;
     lock.release().await;
-    if is_there { Ok((done, kept)) } else { Err(missing(RecordKind::Conversation, id)) }
+    if is_there { Ok((done, conversation)) } else { Err(missing(RecordKind::Conversation, id)) }
 }
 
 /// Returns the items of a conversation. Fails once a response has read them, because its run then holds them too.
-fn own_items(kept: &Value) -> Result<Vec<Value>, Refusal> {
-    if kept["state"].is_object() || kept["messages"].is_array() {
+fn own_items(conversation: &Value) -> Result<Vec<Value>, Refusal> {
+    if conversation["state"].is_object() || conversation["messages"].is_array() {
         let why = "this conversation has responses: send further items as the `input` of the next, or begin another";
         return Err(Refusal::new(Fault::Conflict, why));
     }
-    Ok(list(&kept["items"]))
+    Ok(list(&conversation["items"]))
 }
 
 /// Handles `POST /v1/conversations`.
@@ -62,10 +63,10 @@ pub(super) async fn create(
         let (metadata, items) = read(&facade, body, ConversationBody::New).await?;
         let id = format!("conv_{}", uuid::Uuid::new_v4().simple());
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs();
-        let kept = json!({"created_at": now, "metadata": metadata.unwrap_or_default(), "items": items});
+        let conversation = json!({"created_at": now, "metadata": metadata.unwrap_or_default(), "items": items});
         let owner = &identity.principal().id;
-        facade.source.objects().put_object(owner, RecordKind::Conversation.as_str(), &id, kept.clone()).await?;
-        Ok(shown(&id, &kept))
+        facade.source.objects().put_object(owner, RecordKind::Conversation.as_str(), &id, conversation.clone()).await?;
+        Ok(conversation_json(&id, &conversation))
     };
     answered(create.await)
 }
@@ -78,8 +79,8 @@ pub(super) async fn conversation(
     Query(query): Query<Parameters>,
 ) -> Response {
     let find = async {
-        known(&query, &[])?;
-        Ok(shown(&id, &facade.find(&identity, RecordKind::Conversation, &id).await?))
+        check_parameters(&query, &[])?;
+        Ok(conversation_json(&id, &facade.find(&identity, RecordKind::Conversation, &id).await?))
     };
     answered(find.await)
 }
@@ -93,14 +94,14 @@ pub(super) async fn update(
 ) -> Response {
     let update = async {
         let (metadata, _) = read(&facade, body, ConversationBody::Changed).await?;
-        let change = |kept: &mut Value| {
+        let change = |conversation: &mut Value| {
             if let Some(metadata) = metadata {
-                kept["metadata"] = Value::Object(metadata);
+                conversation["metadata"] = Value::Object(metadata);
             }
             Ok(())
         };
-        let ((), kept) = changed(&facade, &identity, &id, change).await?;
-        Ok(shown(&id, &kept))
+        let ((), conversation) = changed(&facade, &identity, &id, change).await?;
+        Ok(conversation_json(&id, &conversation))
     };
     answered(update.await)
 }
@@ -144,12 +145,12 @@ pub(super) async fn add_items(
     body: Body,
 ) -> Response {
     let add = async {
-        known(&query, &[])?;
+        check_parameters(&query, &[])?;
         let (_, added) = read(&facade, body, ConversationBody::Items).await?;
-        let change = |kept: &mut Value| {
-            let mut items = own_items(kept)?;
+        let change = |conversation: &mut Value| {
+            let mut items = own_items(conversation)?;
             items.extend(added.iter().cloned());
-            kept["items"] = Value::Array(items);
+            conversation["items"] = Value::Array(items);
             Ok(())
         };
         changed(&facade, &identity, &id, change).await?;
@@ -170,9 +171,9 @@ pub(super) async fn item(
     Query(query): Query<Parameters>,
 ) -> Response {
     let find = async {
-        known(&query, &[])?;
-        let kept = facade.find(&identity, RecordKind::Conversation, &id).await?;
-        list(&kept["items"]).into_iter().find(|one| one["id"] == item.as_str()).ok_or_else(|| no_item(&item))
+        check_parameters(&query, &[])?;
+        let conversation = facade.find(&identity, RecordKind::Conversation, &id).await?;
+        list(&conversation["items"]).into_iter().find(|one| one["id"] == item.as_str()).ok_or_else(|| no_item(&item))
     };
     answered(find.await)
 }
@@ -183,15 +184,15 @@ pub(super) async fn delete_item(
     Extension(identity): Extension<Identity>,
     Path((id, item)): Path<(String, String)>,
 ) -> Response {
-    let change = |kept: &mut Value| {
-        let mut items = own_items(kept)?;
+    let change = |conversation: &mut Value| {
+        let mut items = own_items(conversation)?;
         let before = items.len();
         items.retain(|one| one["id"] != item.as_str());
         if items.len() == before {
             return Err(no_item(&item));
         }
-        kept["items"] = Value::Array(items);
+        conversation["items"] = Value::Array(items);
         Ok(())
     };
-    answered(changed(&facade, &identity, &id, change).await.map(|((), kept)| shown(&id, &kept)))
+    answered(changed(&facade, &identity, &id, change).await.map(|((), kept)| conversation_json(&id, &kept)))
 }

@@ -21,7 +21,7 @@ use toolwright_models::served::{Fault, References, ServedApi, ServedRequest, rea
 
 use super::output::{Frame, Output};
 use super::refusal::Refusal;
-use super::stored_responses::{Parameters, known};
+use super::stored_responses::{Parameters, check_parameters};
 use super::{Facade, RecordKind, id_prefix, json as respond, text};
 use crate::agents::RunTarget;
 use crate::http::api_shape::REQUEST_ID;
@@ -87,13 +87,13 @@ pub(super) async fn models(
     let data: Vec<Value> = open.map(|name| listed(name, api)).collect();
     let list = || match api {
         ServedApi::Messages => {
-            known(&query, &[BETA, "limit", "after_id", "before_id"])?;
+            check_parameters(&query, &[BETA, "limit", "after_id", "before_id"])?;
             let (page, has_more) = page_of_models(&query, &data)?;
             let ends = [page.first(), page.last()].map(|model| model.map(|model| model["id"].clone()));
             Ok(json!({"data": page, "has_more": has_more, "first_id": ends[0], "last_id": ends[1]}))
         }
         ServedApi::Chat | ServedApi::Responses => {
-            known(&query, &[])?;
+            check_parameters(&query, &[])?;
             Ok(json!({"object": "list", "data": data}))
         }
     };
@@ -103,13 +103,13 @@ pub(super) async fn models(
 /// Selects the models that the URL's parameters ask for. Returns them, and whether there are more.
 fn page_of_models<'m>(query: &[(String, String)], models: &'m [Value]) -> Result<(&'m [Value], bool), Refusal> {
     let wrong = |name: &str, why: String| Refusal::new(Fault::Invalid, format!("{name}: {why}")).with_field(name);
-    let given = |name: &str| query.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
+    let parameter = |name: &str| query.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
     let place = |name: &str| {
-        let Some(id) = given(name) else { return Ok(None) };
+        let Some(id) = parameter(name) else { return Ok(None) };
         let at = models.iter().position(|model| model["id"] == id);
         at.map(Some).ok_or_else(|| wrong(name, format!("there is no model `{id}`")))
     };
-    let limit = match given("limit").map(str::parse) {
+    let limit = match parameter("limit").map(str::parse) {
         None => MAX_MODELS,
         Some(Ok(limit @ 1..=MAX_MODELS)) => limit,
         Some(_) => return Err(wrong("limit", format!("it is not a number from 1 to {MAX_MODELS}"))),
@@ -132,7 +132,7 @@ pub(super) async fn model(
 ) -> Response {
     let api = api_of(&headers);
     let others: &[&str] = if api == ServedApi::Messages { &[BETA] } else { &[] };
-    match known(&query, others).and_then(|()| facade.target(&name, identity.principal())) {
+    match check_parameters(&query, others).and_then(|()| facade.target(&name, identity.principal())) {
         Ok(_) => respond(200, &listed(&name, api)),
         Err(refusal) => refusal.response(api),
     }
@@ -156,14 +156,14 @@ impl Facade {
     async fn tokens(&self, sender: (&Identity, &Connection), request: ServedRequest) -> Result<usize, Refusal> {
         let id = format!("count_{}", uuid::Uuid::new_v4().simple());
         let work = self.work_of(ServedApi::Messages, sender, request, (id.clone(), 0))?;
-        let asked = &work.request.request;
+        let model_request = &work.request.request;
         if matches!(work.target, RunTarget::Raw(_)) {
-            return Ok(asked.tokens());
+            return Ok(model_request.tokens());
         }
         let (driver, options, config) = self.prepare(&work, id).await?;
         let preview = driver.preview(&config, &options).await;
         let (system, tools) = (preview.prompt.text(), config.client.with_tools(&preview.tools).into());
-        Ok(ModelRequest { system, tools, ..asked.clone() }.tokens())
+        Ok(ModelRequest { system, tools, ..model_request.clone() }.tokens())
     }
 
     /// Reads a request of `owner`.
@@ -185,8 +185,10 @@ impl Facade {
         let Some(references) = References::of(&bytes) else { return Ok(bytes) };
         let (objects, mut found) = (self.source.objects(), HashMap::new());
         for id in references.responses()? {
-            let Some(mut kept) = objects.object(owner, RecordKind::Response.as_str(), &id).await? else { continue };
-            for items in [kept["response"]["output"].take(), kept["input"].take()] {
+            let Some(mut stored_response) = objects.object(owner, RecordKind::Response.as_str(), &id).await? else {
+                continue;
+            };
+            for items in [stored_response["response"]["output"].take(), stored_response["input"].take()] {
                 let Value::Array(items) = items else { continue };
                 for item in items {
                     if let Some(id) = item["id"].as_str().map(str::to_owned) {

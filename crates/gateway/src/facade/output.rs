@@ -88,7 +88,7 @@ struct OutputState {
     /// Whether the next text starts a new block.
     broken: bool,
     /// The text since the last break.
-    said: String,
+    text: String,
     calls: HashSet<String>,
     has_question: bool,
     stop: StopReason,
@@ -116,7 +116,7 @@ impl Output {
             begun: false,
             lost: Vec::new(),
             broken: false,
-            said: String::new(),
+            text: String::new(),
             calls: HashSet::new(),
             has_question: false,
             stop: StopReason::End,
@@ -287,7 +287,7 @@ impl Output {
     /// Writes the final answer, unless it equals the last text written.
     pub(super) fn answer(&self, text: &str) {
         self.write(|state| {
-            if !text.trim().is_empty() && state.said.trim() != text.trim() {
+            if !text.trim().is_empty() && state.text.trim() != text.trim() {
                 state.broken = true;
                 state.say(text);
             }
@@ -398,8 +398,8 @@ impl OutputState {
         let events = self.writer.piece(piece);
         self.send(&events);
         match piece {
-            ResponsePiece::Text(text) => self.said.push_str(text),
-            ResponsePiece::Break => self.said.clear(),
+            ResponsePiece::Text(text) => self.text.push_str(text),
+            ResponsePiece::Break => self.text.clear(),
             ResponsePiece::Call(_) => self.broken = true,
             ResponsePiece::Began(call) => {
                 self.broken = true;

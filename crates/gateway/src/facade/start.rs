@@ -91,7 +91,7 @@ impl Facade {
             session: None,
             lost,
             cancel: Cancel::new(),
-            kept: AtomicBool::new(false),
+            is_stored: AtomicBool::new(false),
             lock: Mutex::default(),
         })
     }
@@ -159,32 +159,32 @@ impl Facade {
         self: &Arc<Self>,
         sender: (&Identity, &Connection),
         id: &str,
-        kept: Value,
+        record: Value,
         lock: ContinuationLock,
     ) -> Result<FoundAnswer, Refusal> {
         let api = ServedApi::ALL.into_iter().find(|api| id.starts_with(id_prefix(*api)));
-        let (Some(body), Some(api)) = (kept["request"].as_str(), api) else { return Ok(FoundAnswer::Lost(kept)) };
+        let (Some(body), Some(api)) = (record["request"].as_str(), api) else { return Ok(FoundAnswer::Lost(record)) };
         let request = read_request(api, body.as_bytes())?;
-        let created = kept["created"].as_u64().unwrap_or_default();
+        let created = record["created"].as_u64().unwrap_or_default();
         let mut work = self.work_of(api, sender, request, (id.to_owned(), created))?;
         if matches!(work.target, RunTarget::Raw(_)) {
-            return Ok(FoundAnswer::Lost(kept));
+            return Ok(FoundAnswer::Lost(record));
         }
         let permits = self.admit()?;
         let earlier = match self.find_continuation(&work.principal.id, &work.request).await {
             Ok(earlier) => earlier,
-            Err(refusal) if refusal.fault == Fault::Conflict => return Ok(FoundAnswer::Kept(kept)),
+            Err(refusal) if refusal.fault == Fault::Conflict => return Ok(FoundAnswer::Kept(record)),
             Err(refusal) => return Err(refusal),
         };
         work.request.request.system = earlier.system(&work.request.request.system);
         work.survives_disconnect = true;
-        work.kept = AtomicBool::new(true);
+        work.is_stored = AtomicBool::new(true);
         work.lock = Mutex::new(Some(lock));
         work.body = Bytes::from(body.to_owned());
-        work.session = kept["of_session"].as_str().map(str::to_owned);
+        work.session = record["of_session"].as_str().map(str::to_owned);
         // The answer has no reader.
         work.output.detach_reader();
-        work.output.replay(&kept["pieces"]);
+        work.output.replay(&record["pieces"]);
         let session = work.session.clone().unwrap_or_else(|| work.id.clone());
         let (driver, options, config) = self.prepare(&work, session).await?;
         match driver.load(&options).await {
@@ -195,10 +195,10 @@ impl Facade {
                 drop(self.start(Arc::clone(&work), permits, earlier, Some(ResumedRun { driver, options, state })));
                 Ok(FoundAnswer::Live(work))
             }
-            Err(DriverError::Taken { .. }) => Ok(FoundAnswer::Kept(kept)),
+            Err(DriverError::Taken { .. }) => Ok(FoundAnswer::Kept(record)),
             Err(error) => {
                 tracing::warn!("the answer {id} cannot be resumed: {error}");
-                Ok(FoundAnswer::Lost(kept))
+                Ok(FoundAnswer::Lost(record))
             }
         }
     }

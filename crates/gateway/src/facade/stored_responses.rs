@@ -70,24 +70,24 @@ impl Facade {
         if let Some(live) = self.live(owner, id) {
             return Ok(FoundAnswer::Live(live));
         }
-        let kept = self.find(identity, kind, id).await?;
-        if kept["in_progress"] != true {
-            return Ok(FoundAnswer::Kept(kept));
+        let record = self.find(identity, kind, id).await?;
+        if record["in_progress"] != true {
+            return Ok(FoundAnswer::Kept(record));
         }
         // Only one request resumes it. Another one, here or in another process, may be doing so or have done so.
         let lock = match self.reserve(owner, kind, id).await {
             Ok(lock) => lock,
-            Err(refusal) if refusal.fault == Fault::Conflict => return Ok(FoundAnswer::Kept(kept)),
+            Err(refusal) if refusal.fault == Fault::Conflict => return Ok(FoundAnswer::Kept(record)),
             Err(refusal) => return Err(refusal),
         };
         if let Some(live) = self.live(owner, id) {
             return Ok(FoundAnswer::Live(live));
         }
-        let kept = self.find(identity, kind, id).await?;
-        if kept["in_progress"] != true {
-            return Ok(FoundAnswer::Kept(kept));
+        let record = self.find(identity, kind, id).await?;
+        if record["in_progress"] != true {
+            return Ok(FoundAnswer::Kept(record));
         }
-        self.resume_kept((identity, connection), id, kept, lock).await
+        self.resume_kept((identity, connection), id, record, lock).await
     }
 
     /// Returns the current response.
@@ -135,7 +135,7 @@ impl Facade {
 ///
 /// # Errors
 /// [`Fault::Invalid`], with the name of the parameter.
-pub(super) fn known(query: &[(String, String)], others: &[&str]) -> Result<(), Refusal> {
+pub(super) fn check_parameters(query: &[(String, String)], others: &[&str]) -> Result<(), Refusal> {
     query.iter().try_for_each(|(name, value)| match name.as_str() {
         // Some clients write lists with brackets.
         "include" | "include[]" => Ok(check_include(value)?),
@@ -153,7 +153,7 @@ pub(super) async fn response(
     Query(query): Query<Parameters>,
 ) -> Response {
     let fetch = async {
-        known(&query, &["stream", "include_obfuscation", "starting_after"])?;
+        check_parameters(&query, &["stream", "include_obfuscation", "starting_after"])?;
         if query.iter().any(|(name, value)| name == "stream" && value != "false") {
             let why = "a kept response is not streamed: fetch it until its `status` says that it is over";
             return Err(Refusal::new(Fault::Invalid, why).with_field("stream"));
@@ -176,7 +176,7 @@ pub(super) async fn answer(
     let (kind, owner) = (RecordKind::Answer, identity.principal().id.as_str());
     let in_progress = |id: &str| Ok((202, json!({"id": id, "status": "in_progress"})));
     let find = async {
-        known(&query, &[])?;
+        check_parameters(&query, &[])?;
         let session = session_name(owner, &named);
         if let Some(live) = facade.live_in_session(&session) {
             return in_progress(&live.id);
@@ -246,7 +246,7 @@ impl Page {
     /// # Errors
     /// [`Fault::Invalid`], with the name of the parameter.
     pub(super) fn read(query: &[(String, String)]) -> Result<Self, Refusal> {
-        known(query, &["after", "limit", "order"])?;
+        check_parameters(query, &["after", "limit", "order"])?;
         let mut page = Self { after: None, limit: PAGE, is_ascending: false };
         for (name, value) in query {
             let wrong = |why: String| Err(Refusal::new(Fault::Invalid, why).with_field(name));

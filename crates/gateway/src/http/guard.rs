@@ -39,8 +39,8 @@ impl Token {
         (!text.trim().is_empty()).then_some(Self(text))
     }
 
-    pub(crate) fn matches(&self, given: &str) -> bool {
-        self.0.as_bytes().ct_eq(given.as_bytes()).into()
+    pub(crate) fn matches(&self, token: &str) -> bool {
+        self.0.as_bytes().ct_eq(token.as_bytes()).into()
     }
 }
 
@@ -203,10 +203,11 @@ impl Guard {
     }
 
     fn allows_authority(&self, text: &str) -> bool {
-        let Some(asked) = Authority::parse(text) else { return false };
-        let is_same =
-            |listed: &Authority| listed.host == asked.host && (listed.port.is_none() || listed.port == asked.port);
-        let is_ours = match &asked.host {
+        let Some(requested) = Authority::parse(text) else { return false };
+        let is_same = |listed: &Authority| {
+            listed.host == requested.host && (listed.port.is_none() || listed.port == requested.port)
+        };
+        let is_ours = match &requested.host {
             Host::Address(ip) => ip.is_loopback() || *ip == self.listen_ip || self.listen_ip.is_unspecified(),
             Host::Name(name) => name == "localhost",
         };
@@ -240,11 +241,11 @@ impl Guard {
     /// Returns the sender of the token in these headers.
     fn identity_of_token(&self, headers: &HeaderMap) -> Option<Identity> {
         let bearer = |sent: &'_ str| {
-            let (scheme, given) = sent.split_once(' ')?;
-            scheme.eq_ignore_ascii_case("bearer").then(|| given.trim().to_owned())
+            let (scheme, sent_token) = sent.split_once(' ')?;
+            scheme.eq_ignore_ascii_case("bearer").then(|| sent_token.trim().to_owned())
         };
         // Anthropic's clients send a key in their own header.
-        let given = match single(headers, &header::AUTHORIZATION) {
+        let sent_token = match single(headers, &header::AUTHORIZATION) {
             Some(sent) => bearer(sent)?,
             None => single(headers, &API_KEY)?.trim().to_owned(),
         };
@@ -252,8 +253,8 @@ impl Guard {
         let of_client = self
             .clients
             .iter()
-            .fold(None, |found, (token, identity)| if token.matches(&given) { Some(identity) } else { found });
-        self.pages.identity(&given).or_else(|| of_client.cloned())
+            .fold(None, |found, (token, identity)| if token.matches(&sent_token) { Some(identity) } else { found });
+        self.pages.identity(&sent_token).or_else(|| of_client.cloned())
     }
 }
 

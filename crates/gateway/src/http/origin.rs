@@ -73,13 +73,13 @@ pub(super) fn is_preflight(request: &Request<Body>) -> bool {
 }
 
 /// Answers the preflight of an allowed page, and allows the headers that it asks for.
-pub(super) fn permit(asked: &HeaderMap, page: &HeaderValue) -> Response {
+pub(super) fn permit(request_headers: &HeaderMap, page: &HeaderValue) -> Response {
     let mut response = StatusCode::NO_CONTENT.into_response();
     let headers = response.headers_mut();
     headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, METHODS);
     headers.insert(header::ACCESS_CONTROL_MAX_AGE, MAX_AGE);
     // Headers that the server does not read are harmless.
-    for names in asked.get_all(header::ACCESS_CONTROL_REQUEST_HEADERS) {
+    for names in request_headers.get_all(header::ACCESS_CONTROL_REQUEST_HEADERS) {
         headers.append(header::ACCESS_CONTROL_ALLOW_HEADERS, names.clone());
     }
     share(&mut response, page.clone());

@@ -43,10 +43,10 @@ impl PageTokens {
     }
 
     /// Exchanges a link's token for a page token; the link then expires.
-    pub(crate) fn sign_in(&self, given: &str) -> Option<String> {
+    pub(crate) fn sign_in(&self, link_token: &str) -> Option<String> {
         let identity = {
             let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
-            let at = links.iter().position(|(link, _)| link.matches(given))?;
+            let at = links.iter().position(|(link, _)| link.matches(link_token))?;
             links.remove(at)?.1.by_page()
         };
         let text = random();
@@ -58,9 +58,9 @@ impl PageTokens {
     }
 
     /// Returns the sender for whom the page with this token acts.
-    pub(crate) fn identity(&self, given: &str) -> Option<Identity> {
+    pub(crate) fn identity(&self, page_token: &str) -> Option<Identity> {
         let mut pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = pages.iter().position(|(token, _, used)| token.matches(given) && used.elapsed() < IDLE)?;
+        let at = pages.iter().position(|(token, _, used)| token.matches(page_token) && used.elapsed() < IDLE)?;
         // The longest unused page comes first.
         let (token, identity, _) = pages.remove(at)?;
         pages.push_back((token, identity.clone(), Instant::now()));

@@ -172,7 +172,7 @@ struct State {
     /// The number of output schemas missing from its last tool list.
     unannounced: u64,
     /// The number of questions asked so far, and the open ones.
-    asked: u64,
+    question_count: u64,
     open: HashMap<Id, oneshot::Sender<Response>>,
     /// Subscriptions by the addresses that the client uses.
     subscriptions: HashMap<String, Subscription>,
@@ -296,8 +296,8 @@ impl ClientState {
     pub(crate) fn question(self: &Arc<Self>) -> (Question, oneshot::Receiver<Response>) {
         let (settled, answer) = oneshot::channel();
         let mut state = self.lock();
-        let id = Id::Text(format!("ask-{}", state.asked));
-        state.asked += 1;
+        let id = Id::Text(format!("ask-{}", state.question_count));
+        state.question_count += 1;
         state.open.insert(id.clone(), settled);
         (Question { client: Arc::clone(self), id }, answer)
     }
@@ -390,16 +390,16 @@ impl Subscription {
     }
 
     /// Returns the subscriber's address of this source's resource, if the subscription, known to the subscriber as
-    /// `shown`, covers it. It covers the same address and those below it (MCP, `ResourceUpdatedNotification`: "This
+    /// `listed_uri`, covers it. It covers the same address and those below it (MCP, `ResourceUpdatedNotification`: "This
     /// might be a sub-resource of the one that the client actually subscribed to").
-    fn shown_address(&self, shown: &str, provider: &str, uri: &str) -> Option<String> {
+    fn shown_address(&self, listed_uri: &str, provider: &str, uri: &str) -> Option<String> {
         if self.owned.server != provider || !is_within(&self.owned.own, uri) {
             return None;
         }
         if uri == self.owned.own {
-            return Some(shown.to_owned());
+            return Some(listed_uri.to_owned());
         }
-        Some(if shown == self.owned.own { uri.to_owned() } else { qualify(provider, uri) })
+        Some(if listed_uri == self.owned.own { uri.to_owned() } else { qualify(provider, uri) })
     }
 }
 

@@ -206,13 +206,13 @@ impl ToolList {
     /// Checks that the executor may resolve an unlisted name: its snapshot contains only tools of the view.
     fn check_unlisted(&self, view: &View, written: &str) -> Result<(), ToolError> {
         let View { scope: Scope::Provider(provider), expose: Expose::Direct } = view else { return Ok(()) };
-        let shown: String = written.chars().take(100).collect();
+        let quoted_name: String = written.chars().take(100).collect();
         let near = match self.near(written) {
             Some(name) => format!("; did you mean {name}?"),
             None => String::new(),
         };
-        let none = |why: &str| format!("{provider} has no tool called `{shown}`{why}{near}");
-        Err(missing(&self.snapshot, &format!("{provider}__{}", written.trim()), &shown, none))
+        let none = |why: &str| format!("{provider} has no tool called `{quoted_name}`{why}{near}");
+        Err(missing(&self.snapshot, &format!("{provider}__{}", written.trim()), &quoted_name, none))
     }
 
     fn near(&self, written: &str) -> Option<&str> {
@@ -298,8 +298,8 @@ impl Gateway {
         let whole = self.options.catalogue.snapshot();
         if !made.of.as_ref().is_some_and(|of| Arc::ptr_eq(of, &whole)) || made.lists.len() >= MAX_LISTS {
             let mut schemas = std::mem::take(&mut made.schemas);
-            let kept: HashSet<ContentHash> = whole.list().iter().map(|entry| entry.tool.hash()).collect();
-            schemas.retain(|hash, _| kept.contains(hash));
+            let current_hashes: HashSet<ContentHash> = whole.list().iter().map(|entry| entry.tool.hash()).collect();
+            schemas.retain(|hash, _| current_hashes.contains(hash));
             *made = ToolListCache { of: Some(Arc::clone(&whole)), schemas, ..ToolListCache::default() };
         }
         if let Some(list) = made.lists.get(&key) {
@@ -342,13 +342,14 @@ impl Gateway {
         match &view.scope {
             Scope::Whole | Scope::View(_) => {
                 ours.extend(self.options.instructions.clone());
-                let shown: HashSet<&str> = list.named.values().map(|entry| entry.provider.name()).collect();
-                let shown = sources.iter().filter(|provider| shown.contains(provider.name()));
-                instructions::combine_instructions(&ours, shown.filter_map(of_source))
+                let listed_providers: HashSet<&str> = list.named.values().map(|entry| entry.provider.name()).collect();
+                let listed_sources = sources.iter().filter(|provider| listed_providers.contains(provider.name()));
+                instructions::combine_instructions(&ours, listed_sources.filter_map(of_source))
             }
             Scope::Provider(name) => {
-                let said = sources.iter().find(|provider| provider.name() == &**name).and_then(|it| it.instructions());
-                instructions::of_one(&ours, said)
+                let instructions =
+                    sources.iter().find(|provider| provider.name() == &**name).and_then(|it| it.instructions());
+                instructions::of_one(&ours, instructions)
             }
         }
     }

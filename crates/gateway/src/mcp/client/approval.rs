@@ -37,12 +37,12 @@ pub(crate) struct ClientApprover {
 
 #[async_trait]
 impl Approver for ClientApprover {
-    async fn ask(&self, asked: &ApprovalRequest) -> ApprovalDecision {
+    async fn ask(&self, request: &ApprovalRequest) -> ApprovalDecision {
         if !self.asker.can_decide().await {
             return ApprovalDecision::Later;
         }
         let key = Some(format!("{KEY}{}", uuid::Uuid::new_v4().simple()));
-        let question = ClientRequest { key, method: METHOD.into(), params: question(asked) };
+        let question = ClientRequest { key, method: METHOD.into(), params: question(request) };
         let since = tokio::time::Instant::now();
         match tokio::time::timeout(self.expiry, self.client.ask(vec![question])).await {
             Ok(Ok(answers)) => match answers.into_iter().next() {
@@ -68,16 +68,16 @@ fn denied(reason: &str) -> ApprovalDecision {
 }
 
 /// Returns the parameters of `elicitation/create`.
-fn question(asked: &ApprovalRequest) -> Value {
-    let arguments = head_and_tail(&format!("{:#}", asked.arguments), MAX_SHOWN);
-    let tool = asked.tool.without_version();
-    let tainted = in_words(&asked.tainted).map(|what| format!("\n\nUntrusted: {what}.")).unwrap_or_default();
+fn question(request: &ApprovalRequest) -> Value {
+    let arguments = head_and_tail(&format!("{:#}", request.arguments), MAX_SHOWN);
+    let tool = request.tool.without_version();
+    let tainted = in_words(&request.tainted).map(|what| format!("\n\nUntrusted: {what}.")).unwrap_or_default();
     let message =
-        format!("May {tool} run with these arguments?\n\n{arguments}{tainted}\n\nAsked because {}.", asked.reason);
-    let always = match asked.always_covers() {
+        format!("May {tool} run with these arguments?\n\n{arguments}{tainted}\n\nAsked because {}.", request.reason);
+    let always = match request.always_covers() {
         AlwaysScope::Tool => "this tool in this session".to_owned(),
         AlwaysScope::ToolForAsker => {
-            format!("this tool on the wish of {} in this session", asked.asker.as_deref().unwrap_or_default())
+            format!("this tool on the wish of {} in this session", request.asker.as_deref().unwrap_or_default())
         }
         AlwaysScope::ToolInWorkspace => "this tool inside the workspace in this session".to_owned(),
         AlwaysScope::ThisCall => "exactly these arguments in this session".to_owned(),

@@ -144,8 +144,8 @@ impl CallClient for WithFallback {
         check_count(&requests)?;
         let is_ours: Vec<bool> = requests.iter().map(|request| self.fallback.answers(request)).collect();
         let (questions, others): (Vec<_>, Vec<_>) = requests.into_iter().partition(|one| self.fallback.answers(one));
-        let asked = async { if others.is_empty() { Ok(Vec::new()) } else { self.client.ask(others).await } };
-        let (of_ours, of_client) = join(self.ask_fallback(questions), asked).await;
+        let client_answers = async { if others.is_empty() { Ok(Vec::new()) } else { self.client.ask(others).await } };
+        let (of_ours, of_client) = join(self.ask_fallback(questions), client_answers).await;
         let (mut of_ours, mut of_client) = (of_ours?.into_iter(), of_client?.into_iter());
         // Both return their answers in the order of their requests.
         Ok(is_ours.into_iter().filter_map(|ours| if ours { of_ours.next() } else { of_client.next() }).collect())

@@ -83,15 +83,15 @@ pub(crate) struct QuestionSet {
 }
 
 impl QuestionSet {
-    /// Creates questions under the keys of their source. Takes answers with the same keys from `given`.
-    pub(crate) fn new(requests: Vec<ClientRequest>, given: &mut HashMap<String, Value>) -> Self {
-        Self::with_taken(requests, given, |_| false)
+    /// Creates questions under the keys of their source. Takes answers with the same keys from `answers`.
+    pub(crate) fn new(requests: Vec<ClientRequest>, answers: &mut HashMap<String, Value>) -> Self {
+        Self::with_taken(requests, answers, |_| false)
     }
 
     /// Like [`QuestionSet::new`], but avoids keys in use.
     fn with_taken(
         requests: Vec<ClientRequest>,
-        given: &mut HashMap<String, Value>,
+        answers: &mut HashMap<String, Value>,
         taken: impl Fn(&str) -> bool,
     ) -> Self {
         let mut questions: Vec<(String, Value, Option<Value>)> = Vec::with_capacity(requests.len());
@@ -104,7 +104,7 @@ impl QuestionSet {
                 n += 1;
                 name = format!("{plain}-{n}");
             }
-            let answer = given.remove(&name);
+            let answer = answers.remove(&name);
             questions.push((name, json!({"method": method, "params": params}), answer));
         }
         Self { questions }
@@ -117,8 +117,8 @@ impl QuestionSet {
     /// Takes the answers to these questions, and ignores others.
     pub(crate) fn take(&mut self, mut answers: Map<String, Value>) {
         for (key, _, answer) in &mut self.questions {
-            if let Some(given) = answers.remove(key) {
-                *answer = Some(given);
+            if let Some(value) = answers.remove(key) {
+                *answer = Some(value);
             }
         }
     }
@@ -155,11 +155,11 @@ struct QuestionRound {
 
 impl OpenQuestions {
     /// Adds a round. Returns its number, and a receiver of its answers once all have arrived.
-    pub(crate) fn add(&mut self, asked: QuestionSet) -> (u64, oneshot::Receiver<Vec<Value>>) {
+    pub(crate) fn add(&mut self, questions: QuestionSet) -> (u64, oneshot::Receiver<Vec<Value>>) {
         let (answered, answers) = oneshot::channel();
         let number = self.begun;
         self.begun += 1;
-        self.rounds.push(QuestionRound { number, questions: asked, answered });
+        self.rounds.push(QuestionRound { number, questions, answered });
         (number, answers)
     }
 
@@ -240,17 +240,17 @@ impl PausedCalls {
         let QuestionContext { call, channel, binding, given_answers: given } = asking;
         let (question, answers, _round) = {
             let mut calls = self.lock();
-            let asked = QuestionSet::with_taken(
+            let questions = QuestionSet::with_taken(
                 requests,
                 &mut given.lock().unwrap_or_else(PoisonError::into_inner),
                 |key| matches!(calls.get(&call), Some(TrackedCall::Paused(paused)) if paused.open.has(key)),
             );
-            if asked.is_answered() {
-                return Ok(asked.answers());
+            if questions.is_answered() {
+                return Ok(questions.answers());
             }
             let paused = Self::call_entry(&mut calls, call, channel, binding)?;
             paused.expires = now().saturating_add(expiry.as_secs()).saturating_add(KEPT);
-            let (number, answers) = paused.open.add(asked);
+            let (number, answers) = paused.open.add(questions);
             (self.question(call, paused), answers, OpenRound { paused_calls: self, call, number })
         };
         // Without an attached request, the client learns of these questions when it answers the others.
@@ -337,7 +337,7 @@ impl PausedCalls {
         if paused.open.is_empty() {
             return Ok(ResumeOutcome::Continues(Arc::clone(&paused.channel)));
         }
-        Ok(ResumeOutcome::AskedAgain(self.question(call, paused)))
+        Ok(ResumeOutcome::InputRequired(self.question(call, paused)))
     }
 
     fn question(&self, call: u128, paused: &PausedCall) -> Vec<u8> {
@@ -432,7 +432,7 @@ pub(crate) enum ResumeOutcome {
     /// The call continues.
     Continues(Arc<ResponseChannel>),
     /// Some answers are missing; contains the result with the open questions.
-    AskedAgain(Vec<u8>),
+    InputRequired(Vec<u8>),
     /// The call has ended; contains its result.
     Ended(Result<Vec<u8>, RpcError>),
 }

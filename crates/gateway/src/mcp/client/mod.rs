@@ -94,9 +94,9 @@ pub(super) fn check_count(requests: &[ClientRequest]) -> Result<(), ToolError> {
 }
 
 /// Returns the refusal of a request that these capabilities do not cover.
-fn refusal(asked: &ClientRequest, capabilities: &Map<String, Value>, code: i64) -> Option<ProtocolError> {
-    let needed = asking::missing(capabilities, &asked.method, &asked.params)?;
-    let message = format!("the client does not offer `{}`", asked.method);
+fn refusal(request: &ClientRequest, capabilities: &Map<String, Value>, code: i64) -> Option<ProtocolError> {
+    let needed = asking::missing(capabilities, &request.method, &request.params)?;
+    let message = format!("the client does not offer `{}`", request.method);
     Some(ProtocolError { code, message, data: Some(json!({"requiredCapabilities": needed})) })
 }
 
@@ -243,7 +243,7 @@ pub(crate) struct NamedSource {
 impl NamedSource {
     fn named(&self, mut requests: Vec<ClientRequest>) -> Vec<ClientRequest> {
         if let Some(source) = &self.source {
-            requests.iter_mut().filter(|asked| asked.method == asking::ELICIT).for_each(|asked| {
+            requests.iter_mut().filter(|request| request.method == asking::ELICIT).for_each(|asked| {
                 if let Some(Value::String(message)) = asked.params.get_mut("message") {
                     *message = format!("{source} asks:\n{message}");
                 }

@@ -167,7 +167,7 @@ impl Gateway {
     {
         let permit = self.call_permit()?;
         let PendingRequest { era, request: Request { id, method, mut params, raw }, reply_to: to, task } = pending;
-        let given = given_answers(&mut params)?;
+        let answers = given_answers(&mut params)?;
         let cancel = caller.running.token();
         let entered = caller.running.enter(&id, &cancel)?;
         let clock = &self.options.executor.services().clock;
@@ -203,7 +203,7 @@ impl Gateway {
                     paused_calls: Arc::clone(&self.paused_calls),
                     call: pausable.number(),
                     capabilities: Arc::clone(&capabilities),
-                    given_answers: Mutex::new(given.into_iter().collect()),
+                    given_answers: Mutex::new(answers.into_iter().collect()),
                     binding: binding(caller, method, raw),
                 };
                 (Arc::new(client), AskRoute::ByStatus, capabilities, Some(pausable))
@@ -300,7 +300,7 @@ impl Gateway {
         };
         match self.paused_calls.resume(&binding(caller, method, raw), &mut params, state, attached)? {
             ResumeOutcome::Continues(channel) => Ok(Reply::Running(ResponseGuard::on(&channel, id))),
-            ResumeOutcome::AskedAgain(result) => Ok(Reply::Result(result)),
+            ResumeOutcome::InputRequired(result) => Ok(Reply::Result(result)),
             ResumeOutcome::Ended(result) => result.map(Reply::Result),
         }
     }

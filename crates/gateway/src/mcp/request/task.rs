@@ -58,7 +58,7 @@ struct State {
     waiting: usize,
     /// Open questions of a call that is not yet a task.
     plain: usize,
-    asked: u64,
+    question_count: u64,
     open: OpenQuestions,
     streams: Vec<Weak<ResponseChannel>>,
 }
@@ -91,7 +91,7 @@ impl Task {
             message: None,
             waiting: 0,
             plain: 0,
-            asked: 0,
+            question_count: 0,
             open: OpenQuestions::default(),
             streams: Vec::new(),
         };
@@ -163,7 +163,7 @@ impl Task {
             TaskStage::Working => {
                 let ended = result.and_then(|bytes| TaskResult::of(&bytes));
                 if let Err(error) = &ended {
-                    state.message = Some(shown(&error.message));
+                    state.message = Some(shortened_message(&error.message));
                 }
                 state.stage = TaskStage::Ended(ended);
                 self.touch(state);
@@ -252,7 +252,7 @@ impl Task {
     pub(super) fn set_message(&self, message: &str) {
         let mut state = self.lock();
         if matches!(state.stage, TaskStage::Plain | TaskStage::Working) {
-            state.message = Some(shown(message));
+            state.message = Some(shortened_message(message));
             self.touch(state);
         }
     }
@@ -311,8 +311,8 @@ impl Task {
             let mut state = self.lock();
             for request in &mut requests {
                 // Keys are unique in a task, because a client identifies answered questions by them.
-                state.asked += 1;
-                request.key = Some(format!("input-{}", state.asked));
+                state.question_count += 1;
+                request.key = Some(format!("input-{}", state.question_count));
             }
             let round = state.open.add(QuestionSet::new(requests, &mut HashMap::new()));
             self.touch(state);
@@ -379,7 +379,7 @@ fn status(state: &State, era: Era) -> Status {
     }
 }
 
-fn shown(message: &str) -> String {
+fn shortened_message(message: &str) -> String {
     message.chars().take(MAX_MESSAGE).collect()
 }
 

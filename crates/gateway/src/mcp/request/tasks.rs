@@ -278,8 +278,8 @@ impl CallClient for TaskClient {
         match &self.route {
             AskRoute::InStream(state) => {
                 let channel = self.task.stream().await?;
-                for asked in &mut requests {
-                    if let Value::Object(params) = &mut asked.params
+                for request in &mut requests {
+                    if let Value::Object(params) = &mut request.params
                         && let Value::Object(meta) = params.entry("_meta").or_insert_with(|| json!({}))
                     {
                         meta.insert(RELATED.into(), json!({"taskId": self.task.id}));

@@ -100,7 +100,7 @@ impl Gateway {
     fn announced(&self, scope: &Scope, provider: &Arc<dyn Provider>) -> Option<Map<String, Value>> {
         provider.methods()?;
         let mut parts = match provider.capabilities() {
-            Some(said) => Map::clone(&said),
+            Some(capabilities) => Map::clone(&capabilities),
             // A client asks only once, and an empty list does no harm.
             None if provider.health() == Health::Starting => {
                 PARTS.into_iter().map(|(part, _)| (part.to_owned(), json!({}))).collect()
@@ -124,8 +124,8 @@ impl Gateway {
     pub(crate) fn capabilities(&self, caller: &Caller) -> Map<String, Value> {
         let scope = &caller.view.scope;
         let providers = self.providers_of(scope);
-        let known: Vec<_> = providers.iter().filter_map(|provider| self.announced(scope, provider)).collect();
-        let mut all = server_capabilities(known.iter());
+        let announced: Vec<_> = providers.iter().filter_map(|provider| self.announced(scope, provider)).collect();
+        let mut all = server_capabilities(announced.iter());
         if !matches!(scope, Scope::Provider(_)) {
             // Announced in any case, because sources may be added or removed, or start late.
             for part in ["resources", "prompts"] {

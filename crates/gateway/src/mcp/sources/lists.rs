@@ -233,8 +233,8 @@ impl McpRequestContext {
     }
 
     /// Returns the source of an item in a merged list.
-    async fn owner(&self, kind: ListKind, shown: &str) -> Result<Option<ItemOrigin>, RpcError> {
-        Ok(self.merged_list(kind).await?.by_shown_name.get(shown).cloned())
+    async fn owner(&self, kind: ListKind, listed_name: &str) -> Result<Option<ItemOrigin>, RpcError> {
+        Ok(self.merged_list(kind).await?.by_shown_name.get(listed_name).cloned())
     }
 
     /// Returns the source of a resource: named by its address, else by the list, the last link, the nearest template,
@@ -267,22 +267,24 @@ impl McpRequestContext {
     }
 
     async fn read(&self, era: Era, mut arguments: Map<String, Value>) -> Result<Map<String, Value>, RpcError> {
-        let shown = text(&arguments, "uri").ok_or_else(|| RpcError::invalid_params("resources/read needs a `uri`"))?;
-        let owned = self.resource_owner(&shown).await?;
-        let ItemOrigin { server, own } = owned.ok_or_else(|| no_resource(era, &shown))?;
+        let listed_uri =
+            text(&arguments, "uri").ok_or_else(|| RpcError::invalid_params("resources/read needs a `uri`"))?;
+        let owned = self.resource_owner(&listed_uri).await?;
+        let ItemOrigin { server, own } = owned.ok_or_else(|| no_resource(era, &listed_uri))?;
         arguments.insert("uri".into(), own.clone().into());
         let provider = self.provider(&server)?;
         let mut result = self.ask_source(&provider, "resources/read", arguments).await?;
         self.note_links(&server, other_resources(&result, &own));
-        if own != shown {
-            rewrite_uri(&mut result, &own, &shown);
+        if own != listed_uri {
+            rewrite_uri(&mut result, &own, &listed_uri);
         }
         Ok(result)
     }
 
     async fn get_prompt(&self, mut arguments: Map<String, Value>) -> Result<Map<String, Value>, RpcError> {
-        let shown = text(&arguments, "name").ok_or_else(|| RpcError::invalid_params("prompts/get needs a `name`"))?;
-        let ItemOrigin { server, own } = self.prompt(&shown).await?;
+        let listed_name =
+            text(&arguments, "name").ok_or_else(|| RpcError::invalid_params("prompts/get needs a `name`"))?;
+        let ItemOrigin { server, own } = self.prompt(&listed_name).await?;
         arguments.insert("name".into(), own.into());
         let provider = self.provider(&server)?;
         let result = self.ask_source(&provider, "prompts/get", arguments).await?;
@@ -290,12 +292,12 @@ impl McpRequestContext {
         Ok(result)
     }
 
-    async fn prompt(&self, shown: &str) -> Result<ItemOrigin, RpcError> {
+    async fn prompt(&self, listed_name: &str) -> Result<ItemOrigin, RpcError> {
         let unknown = || {
-            let shown: String = shown.chars().take(100).collect();
-            RpcError::invalid_params(format!("there is no prompt called `{shown}`"))
+            let quoted_name: String = listed_name.chars().take(100).collect();
+            RpcError::invalid_params(format!("there is no prompt called `{quoted_name}`"))
         };
-        self.owner(ListKind::Prompts, shown).await?.ok_or_else(unknown)
+        self.owner(ListKind::Prompts, listed_name).await?.ok_or_else(unknown)
     }
 
     async fn complete(&self, era: Era, mut arguments: Map<String, Value>) -> Result<Map<String, Value>, RpcError> {
@@ -304,17 +306,17 @@ impl McpRequestContext {
         let of = arguments.get_mut("ref").and_then(Value::as_object_mut).ok_or_else(refuse)?;
         let (key, owned) = match of.get("type").and_then(Value::as_str) {
             Some("ref/prompt") => {
-                let shown = text(of, "name").ok_or_else(refuse)?;
-                ("name", self.prompt(&shown).await?)
+                let listed_name = text(of, "name").ok_or_else(refuse)?;
+                ("name", self.prompt(&listed_name).await?)
             }
             Some("ref/resource") => {
-                let shown = text(of, "uri").ok_or_else(refuse)?;
-                let template = self.owner(ListKind::Templates, &shown).await.ok().flatten();
+                let listed_uri = text(of, "uri").ok_or_else(refuse)?;
+                let template = self.owner(ListKind::Templates, &listed_uri).await.ok().flatten();
                 let owned = match template {
                     Some(owned) => Some(owned),
-                    None => self.resource_owner(&shown).await?,
+                    None => self.resource_owner(&listed_uri).await?,
                 };
-                ("uri", owned.ok_or_else(|| no_resource(era, &shown))?)
+                ("uri", owned.ok_or_else(|| no_resource(era, &listed_uri))?)
             }
             _ => return Err(refuse()),
         };

@@ -27,7 +27,7 @@ pub(crate) struct LogLevels(Mutex<State>);
 #[derive(Default)]
 struct State {
     /// The least severe level that any caller wants of each provider.
-    wanted: HashMap<String, Level>,
+    by_provider: HashMap<String, Level>,
     sent: HashMap<(String, SessionId), SentLevel>,
 }
 
@@ -43,7 +43,7 @@ impl LogLevels {
     /// whether the source already got it on its current connection.
     fn record_level(&self, session: &Session, provider: &Arc<dyn Provider>, level: Level) -> (Level, bool) {
         let mut state = self.lock();
-        let least = state.wanted.entry(provider.name().to_owned()).or_insert(level);
+        let least = state.by_provider.entry(provider.name().to_owned()).or_insert(level);
         *least = level.min(*least);
         let least = *least;
         (least, state.is_sent(session, provider, least))

@@ -61,8 +61,11 @@ struct SeenLists {
 
 impl SeenLists {
     fn of(gateway: &Gateway, caller: &Caller) -> Self {
-        let seen = |kind| gateway.list_fingerprint(caller, kind);
-        Self { prompts: seen(ListKind::Prompts), resources: [ListKind::Resources, ListKind::Templates].map(seen) }
+        let fingerprint = |kind| gateway.list_fingerprint(caller, kind);
+        Self {
+            prompts: fingerprint(ListKind::Prompts),
+            resources: [ListKind::Resources, ListKind::Templates].map(fingerprint),
+        }
     }
 }
 
@@ -73,7 +76,7 @@ pub(crate) struct Notifications {
     listener: Listener,
     changes: watch::Receiver<u64>,
     notices: broadcast::Receiver<Notice>,
-    seen: ContentHash,
+    tools_fingerprint: ContentHash,
     seen_lists: SeenLists,
 }
 
@@ -92,7 +95,7 @@ impl Notifications {
         let changes = Self {
             changes: gateway.options.catalogue.changes(),
             notices: gateway.options.catalogue.notices(),
-            seen: gateway.tools(&caller.view, &caller.session).fingerprint,
+            tools_fingerprint: gateway.tools(&caller.view, &caller.session).fingerprint,
             seen_lists: SeenLists::of(gateway, caller),
             gateway: Arc::clone(gateway),
             caller: caller.clone(),
@@ -104,11 +107,11 @@ impl Notifications {
     }
 
     /// Starts at the tool list with this fingerprint, which the client has.
-    pub(crate) fn since(mut self, seen: ContentHash) -> Self {
-        if self.seen != seen {
+    pub(crate) fn since(mut self, tools_fingerprint: ContentHash) -> Self {
+        if self.tools_fingerprint != tools_fingerprint {
             self.changes.mark_changed();
         }
-        self.seen = seen;
+        self.tools_fingerprint = tools_fingerprint;
         self
     }
 
@@ -150,20 +153,20 @@ impl Notifications {
             self.caller.view.expose = self.gateway.usual_expose(&self.caller.view.scope);
         }
         let now = self.gateway.tools(&self.caller.view, &self.caller.session).fingerprint;
-        if now != self.seen {
-            self.seen = now;
-            let wanted = self.listener.wants(|filter| filter.tools_list_changed);
-            due.extend(wanted.then(|| self.notification("notifications/tools/list_changed", json!({}))));
+        if now != self.tools_fingerprint {
+            self.tools_fingerprint = now;
+            let is_wanted = self.listener.wants(|filter| filter.tools_list_changed);
+            due.extend(is_wanted.then(|| self.notification("notifications/tools/list_changed", json!({}))));
         }
         let lists = SeenLists::of(&self.gateway, &self.caller);
         let before = std::mem::replace(&mut self.seen_lists, lists);
         if before.resources != self.seen_lists.resources {
-            let wanted = self.listener.wants(|filter| filter.resources_list_changed);
-            due.extend(wanted.then(|| self.notification("notifications/resources/list_changed", json!({}))));
+            let is_wanted = self.listener.wants(|filter| filter.resources_list_changed);
+            due.extend(is_wanted.then(|| self.notification("notifications/resources/list_changed", json!({}))));
         }
         if before.prompts != self.seen_lists.prompts {
-            let wanted = self.listener.wants(|filter| filter.prompts_list_changed);
-            due.extend(wanted.then(|| self.notification("notifications/prompts/list_changed", json!({}))));
+            let is_wanted = self.listener.wants(|filter| filter.prompts_list_changed);
+            due.extend(is_wanted.then(|| self.notification("notifications/prompts/list_changed", json!({}))));
         }
         self.resubscribe();
         due
@@ -190,8 +193,8 @@ impl Notifications {
         subscribed.iter().map(|shown| self.updated(shown)).collect()
     }
 
-    fn updated(&self, shown: &str) -> Bytes {
-        self.notification("notifications/resources/updated", json!({"uri": shown}))
+    fn updated(&self, listed_uri: &str) -> Bytes {
+        self.notification("notifications/resources/updated", json!({"uri": listed_uri}))
     }
 
     fn noticed(&self, provider: &str, notice: SourceNotice) -> Option<Bytes> {
@@ -296,19 +299,19 @@ impl<'a> WithSubscriptionId<'a> {
 
 impl Gateway {
     /// Grants the available part of a subscription, and subscribes at the sources.
-    pub(crate) async fn grant(self: &Arc<Self>, caller: &Caller, id: Id, asked: Filter) -> GrantedSubscription {
+    pub(crate) async fn grant(self: &Arc<Self>, caller: &Caller, id: Id, requested: Filter) -> GrantedSubscription {
         let capabilities = self.capabilities(caller);
         let announces_changes_of = |part: &str| capabilities.get(part).is_some_and(|part| part["listChanged"] == true);
         let mut filter = Filter {
-            tools_list_changed: asked.tools_list_changed,
-            prompts_list_changed: asked.prompts_list_changed && announces_changes_of("prompts"),
-            resources_list_changed: asked.resources_list_changed && announces_changes_of("resources"),
+            tools_list_changed: requested.tools_list_changed,
+            prompts_list_changed: requested.prompts_list_changed && announces_changes_of("prompts"),
+            resources_list_changed: requested.resources_list_changed && announces_changes_of("resources"),
             resource_subscriptions: Vec::new(),
         };
         // The client waits for this, so its approver may be asked.
         let work = McpRequestContext::detached(self, caller.clone()).asking(&self.options.approver);
-        let asked = asked.resource_subscriptions.into_iter().take(MAX_GRANTED);
-        let asking: Vec<_> = asked.map(|uri| async { (work.subscribe_in_time(&uri).await, uri) }).collect();
+        let uris = requested.resource_subscriptions.into_iter().take(MAX_GRANTED);
+        let asking: Vec<_> = uris.map(|uri| async { (work.subscribe_in_time(&uri).await, uri) }).collect();
         let mut asking = stream::iter(asking).buffered(AT_ONCE);
         let mut resources = Vec::new();
         while let Some((interest, uri)) = asking.next().await {

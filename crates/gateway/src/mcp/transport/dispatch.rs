@@ -187,9 +187,9 @@ impl Gateway {
         if has_cursor {
             return Err(RpcError::invalid_params("this list has one page only, so no cursor is valid"));
         }
-        let known = self.broken_output_schemas.count();
+        let broken_schemas = self.broken_output_schemas.count();
         let list = self.tools(&caller.view, &caller.session);
-        caller.client.has_listed(known);
+        caller.client.has_listed(broken_schemas);
         Ok(self.list_result("tools", list.json(era), era))
     }
 

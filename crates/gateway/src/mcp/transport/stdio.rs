@@ -223,7 +223,7 @@ impl Connection {
         });
     }
 
-    fn listen(&self, id: &Id, asked: Filter) -> Result<(), RpcError> {
+    fn listen(&self, id: &Id, filter: Filter) -> Result<(), RpcError> {
         if self.watchers.len() >= MAX_SUBSCRIPTIONS {
             return Err(RpcError::new(
                 RpcError::BUSY,
@@ -238,7 +238,7 @@ impl Connection {
         self.watchers.spawn(async move {
             let _entered = entered;
             // Asking sources takes a while, and other messages must not wait for it.
-            let granted = gateway.grant(&caller, id, asked).await;
+            let granted = gateway.grant(&caller, id, filter).await;
             let first = subscription_acknowledgement(&granted);
             let changes = Notifications::of_subscription(&gateway, &caller, granted);
             if outbox.send(first).await.is_ok() {

@@ -157,7 +157,7 @@ impl Endpoint {
     }
 
     async fn handle(&self, scope: Scope, request: HttpRequest) -> Result<Response, Refusal> {
-        let asked = Expose::in_query(request.uri().query().unwrap_or_default())
+        let expose = Expose::in_query(request.uri().query().unwrap_or_default())
             .map_err(|why| Refusal::text(StatusCode::BAD_REQUEST, &why))?;
         let extensions = request.extensions();
         let (Some(identity), Some(connection)) = (extensions.get().cloned(), extensions.get().cloned()) else {
@@ -169,7 +169,7 @@ impl Endpoint {
         {
             return Err(Refusal::text(StatusCode::FORBIDDEN, "this view is for other roles"));
         }
-        let at = RequestAddress { scope, expose: asked };
+        let at = RequestAddress { scope, expose };
         let method = request.method();
         if method == Method::POST {
             return self.post(&sender, &at, request).await;
@@ -428,8 +428,8 @@ impl Endpoint {
         let end = session.ended.child();
         session.replace_stream(end.clone());
         let mut notifications = Notifications::of_session(&self.gateway, &session.caller);
-        if let Some(seen) = session.listed() {
-            notifications = notifications.since(seen);
+        if let Some(tools_fingerprint) = session.listed() {
+            notifications = notifications.since(tools_fingerprint);
         }
         let (shutdown, gateway, caller) = (self.shutdown.clone(), Arc::clone(&self.gateway), session.caller.clone());
         let ended = async move {
@@ -451,10 +451,10 @@ impl Endpoint {
     }
 
     /// Serves a modern subscription: grants it, sends notifications, and answers when the server ends it.
-    async fn listen(&self, caller: &Caller, id: Id, asked: Filter) -> Result<Response, Refusal> {
+    async fn listen(&self, caller: &Caller, id: Id, filter: Filter) -> Result<Response, Refusal> {
         let held = permit(&self.streams, TOO_MANY_STREAMS)?;
         let last = stream::iter([message::result(&id, &self.gateway.listen_result(&id))]);
-        let granted = self.gateway.grant(caller, id, asked).await;
+        let granted = self.gateway.grant(caller, id, filter).await;
         let first = stream::iter([subscription_acknowledgement(&granted)]);
         let notifications = Notifications::of_subscription(&self.gateway, caller, granted).stream();
         let (shutdown, gateway, caller) = (self.shutdown.clone(), Arc::clone(&self.gateway), caller.clone());

@@ -24,7 +24,7 @@ pub(super) const ENDED_BYTES: usize = 64 << 20;
 
 /// The resumable streams of one session.
 pub(super) struct ResumableStreams {
-    kept: Mutex<Vec<Arc<ResumableStream>>>,
+    streams: Mutex<Vec<Arc<ResumableStream>>>,
     begun: AtomicU64,
     ended: Cancel,
     room: Arc<ReplayBudget>,
@@ -42,7 +42,7 @@ pub(super) struct ResumableStream {
 impl ResumableStreams {
     /// Creates the streams of a session that ends with `ended`. Ended streams share `room`.
     pub(super) fn new(ended: Cancel, room: Arc<ReplayBudget>) -> Arc<Self> {
-        Arc::new(Self { kept: Mutex::default(), begun: AtomicU64::new(1), ended, room })
+        Arc::new(Self { streams: Mutex::default(), begun: AtomicU64::new(1), ended, room })
     }
 
     /// Begins a stream of these messages and returns the frames for its first connection, which holds `held`. If too
@@ -57,16 +57,16 @@ impl ResumableStreams {
         S: Stream<Item = Bytes> + Send + 'static,
         H: Send + 'static,
     {
-        let kept = self.keep(kind);
-        let frames = kept.frames(FIRST_CONNECTION, held);
+        let stream = self.keep(kind);
+        let frames = stream.frames(FIRST_CONNECTION, held);
         let replay = Arc::clone(self);
         tokio::spawn(async move {
             tokio::select! {
-                () = kept.run(messages, &replay.room) => {}
+                () = stream.run(messages, &replay.room) => {}
                 _ = replay.ended.cancelled() => {}
             }
-            kept.end_without_client();
-            replay.lock().retain(|other| !Arc::ptr_eq(other, &kept));
+            stream.end_without_client();
+            replay.lock().retain(|other| !Arc::ptr_eq(other, &stream));
         });
         frames
     }
@@ -77,19 +77,20 @@ impl ResumableStreams {
         let mut all = self.lock();
         if kind == StreamKind::Session {
             // A client that opens a second stream has lost the first and will not resume it.
-            all.extract_if(.., |kept| kept.kind == StreamKind::Session).for_each(|kept| kept.end_without_client());
+            all.extract_if(.., |stream| stream.kind == StreamKind::Session)
+                .for_each(|stream| stream.end_without_client());
         }
         if all.len() >= STREAMS
-            && let Some(over) = all.iter().position(|kept| kept.state.borrow().is_over)
+            && let Some(over) = all.iter().position(|stream| stream.state.borrow().is_over)
         {
             all.remove(over).end_without_client();
         }
         let has_room = all.len() < STREAMS;
-        let kept = Arc::new(ResumableStream::new(kind, number, if has_room { GRACE } else { Duration::ZERO }));
+        let stream = Arc::new(ResumableStream::new(kind, number, if has_room { GRACE } else { Duration::ZERO }));
         if has_room {
-            all.push(Arc::clone(&kept));
+            all.push(Arc::clone(&stream));
         }
-        kept
+        stream
     }
 
     /// Returns the frames after this event for a connection that holds `held`. Progress and log messages may be
@@ -103,16 +104,16 @@ impl ResumableStreams {
         held: H,
     ) -> Result<impl Stream<Item = Bytes> + Send + use<H>, H> {
         let all = self.lock();
-        let is_meant = |kept: &&Arc<ResumableStream>| kept.kind == after.kind && kept.number == after.stream;
-        let found = all.iter().find(is_meant).and_then(|kept| Some((kept, kept.connect(after.event)?)));
+        let is_meant = |stream: &&Arc<ResumableStream>| stream.kind == after.kind && stream.number == after.stream;
+        let found = all.iter().find(is_meant).and_then(|stream| Some((stream, stream.connect(after.event)?)));
         match found {
-            Some((kept, number)) => Ok(kept.frames(number, held)),
+            Some((stream, number)) => Ok(stream.frames(number, held)),
             None => Err(held),
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Arc<ResumableStream>>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -199,7 +200,8 @@ impl ResumableStream {
 
     /// Returns the frames for the connection of this number.
     fn frames<H: Send + 'static>(self: &Arc<Self>, number: u64, held: H) -> impl Stream<Item = Bytes> + Send + use<H> {
-        let connection = StreamConnection { kept: Arc::clone(self), number, seen: self.state.subscribe(), _held: held };
+        let connection =
+            StreamConnection { stream: Arc::clone(self), number, state: self.state.subscribe(), _held: held };
         stream::unfold(connection, |mut connection| async move {
             let frame = connection.frame().await?;
             Some((frame, connection))
@@ -214,7 +216,7 @@ pub(super) struct ReplayBudget(Mutex<ReplayRoom>);
 struct ReplayRoom {
     left: usize,
     /// Streams with their sizes, oldest first.
-    kept: Vec<(Arc<ResumableStream>, usize)>,
+    streams: Vec<(Arc<ResumableStream>, usize)>,
 }
 
 /// The room of one stream, released on drop.
@@ -225,7 +227,7 @@ struct StreamShare<'r> {
 
 impl ReplayBudget {
     pub(super) fn new(bytes: usize) -> Arc<Self> {
-        Arc::new(Self(Mutex::new(ReplayRoom { left: bytes, kept: Vec::new() })))
+        Arc::new(Self(Mutex::new(ReplayRoom { left: bytes, streams: Vec::new() })))
     }
 
     /// Takes this many bytes if there is enough room. Drops other streams only if that makes enough.
@@ -233,21 +235,21 @@ impl ReplayBudget {
         let mut room = self.lock();
         let mut missing = bytes.saturating_sub(room.left);
         let mut evicted = Vec::new();
-        for (kept, bytes) in room.kept.iter().filter(|(kept, _)| kept.is_fully_sent()) {
+        for (stream, bytes) in room.streams.iter().filter(|(stream, _)| stream.is_fully_sent()) {
             if missing == 0 {
                 break;
             }
             missing = missing.saturating_sub(*bytes);
-            evicted.push(Arc::clone(kept));
+            evicted.push(Arc::clone(stream));
         }
         if missing > 0 {
             return None;
         }
-        evicted.iter().for_each(|kept| room.release_room(kept));
+        evicted.iter().for_each(|stream| room.release_room(stream));
         room.left -= bytes;
-        room.kept.push((Arc::clone(of), bytes));
+        room.streams.push((Arc::clone(of), bytes));
         drop(room);
-        evicted.iter().for_each(|kept| kept.end_without_client());
+        evicted.iter().for_each(|stream| stream.end_without_client());
         Some(StreamShare { budget: self, of: Arc::clone(of) })
     }
 
@@ -259,8 +261,8 @@ impl ReplayBudget {
 impl ReplayRoom {
     /// Releases the room of a stream, unless it was already dropped to make room.
     fn release_room(&mut self, of: &Arc<ResumableStream>) {
-        if let Some(at) = self.kept.iter().position(|(kept, _)| Arc::ptr_eq(kept, of)) {
-            self.left += self.kept.remove(at).1;
+        if let Some(at) = self.streams.iter().position(|(stream, _)| Arc::ptr_eq(stream, of)) {
+            self.left += self.streams.remove(at).1;
         }
     }
 }
@@ -273,9 +275,9 @@ impl Drop for StreamShare<'_> {
 
 /// A connection to a stream. When it is dropped, the client may resume.
 struct StreamConnection<H> {
-    kept: Arc<ResumableStream>,
+    stream: Arc<ResumableStream>,
     number: u64,
-    seen: watch::Receiver<BufferState>,
+    state: watch::Receiver<BufferState>,
     _held: H,
 }
 
@@ -284,18 +286,18 @@ impl<H> StreamConnection<H> {
     async fn frame(&mut self) -> Option<Bytes> {
         loop {
             // Marked before reading the state, so that a concurrent change wakes the task.
-            self.seen.mark_unchanged();
+            self.state.mark_unchanged();
             let mut taken = NextEvent::End;
-            self.kept.state.send_if_modified(|state| {
+            self.stream.state.send_if_modified(|state| {
                 taken = state.take(self.number);
                 matches!(taken, NextEvent::Event(..))
             });
             match taken {
                 NextEvent::Event(event, message) => {
-                    let id = EventId { kind: self.kept.kind, stream: self.kept.number, event };
+                    let id = EventId { kind: self.stream.kind, stream: self.stream.number, event };
                     return Some(numbered(id, &message));
                 }
-                NextEvent::Nothing => self.seen.changed().await.ok()?,
+                NextEvent::Nothing => self.state.changed().await.ok()?,
                 NextEvent::End => return None,
             }
         }
@@ -304,7 +306,7 @@ impl<H> StreamConnection<H> {
 
 impl<H> Drop for StreamConnection<H> {
     fn drop(&mut self) {
-        self.kept.state.send_if_modified(|state| {
+        self.stream.state.send_if_modified(|state| {
             let is_in_force = state.connection == self.number;
             if is_in_force {
                 state.left = Some(Instant::now());
