@@ -290,7 +290,7 @@ impl Roots {
 
 impl Default for Roots {
     fn default() -> Self {
-        Self { state: Mutex::new(RootsAnswer { known: RootsState::NobodysOwn, version: 0 }), changed: Wakeup::new() }
+        Self { state: Mutex::new(RootsAnswer { roots: RootsState::NobodysOwn, version: 0 }), changed: Wakeup::new() }
     }
 }
 

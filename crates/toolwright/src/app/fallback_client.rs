@@ -105,19 +105,19 @@ impl InboxPerson {
 
     /// Returns the schema without secrets. A default that contains one is not shown and need not be given, because the
     /// form still has it.
-    fn shown(&self, form: &Form) -> Value {
-        let mut shown = self.redactor.redact_value(form.schema());
+    fn redacted_schema(&self, form: &Form) -> Value {
+        let mut schema = self.redactor.redact_value(form.schema());
         let is_hidden = |default: &Value| self.redactor.redact_value(default) != *default;
         for field in form.fields.iter().filter(|field| field.default.as_ref().is_some_and(is_hidden)) {
-            if let Some(Value::Object(property)) = shown.get_mut("properties").and_then(|all| all.get_mut(&field.name))
+            if let Some(Value::Object(property)) = schema.get_mut("properties").and_then(|all| all.get_mut(&field.name))
             {
                 property.shift_remove("default");
             }
-            if let Some(Value::Array(required)) = shown.get_mut("required") {
+            if let Some(Value::Array(required)) = schema.get_mut("required") {
                 required.retain(|name| *name != field.name);
             }
         }
-        shown
+        schema
     }
 
     async fn ask(&self, source: &str, message: &str, wants: RequestedAction) -> Option<FormReply> {
@@ -138,7 +138,7 @@ impl InboxPerson {
 #[async_trait]
 impl Person for InboxPerson {
     async fn fill_in(&self, source: &str, form: &Form) -> FormAnswer {
-        match self.ask(source, &form.message, RequestedAction::Form(self.shown(form))).await {
+        match self.ask(source, &form.message, RequestedAction::Form(self.redacted_schema(form))).await {
             // The answer was checked, but other programs of the same user can write to the store.
             Some(FormReply::Accept { content }) => match form.check(content) {
                 Ok(content) => FormAnswer::Accepted(content),

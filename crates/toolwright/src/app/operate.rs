@@ -48,7 +48,7 @@ pub(crate) struct Operations {
 impl Operator for Operations {
     async fn pins(&self) -> Result<Value, StoreError> {
         let store = self.app.pins();
-        let mut shown = Vec::new();
+        let mut pins = Vec::new();
         for pin in self.app.configured_pins().await? {
             let contracts = store.pin_contracts(&pin.source, std::slice::from_ref(&pin.tool)).await?;
             let contracts = contracts.into_iter().next().unwrap_or_default();
@@ -63,9 +63,9 @@ impl Operator for Operations {
                 value["approved_definition"] = json!(contracts.approved);
                 value["waiting_definition"] = json!(contracts.waiting);
             }
-            shown.push(value);
+            pins.push(value);
         }
-        Ok(shown.into())
+        Ok(pins.into())
     }
 
     async fn decide_pin(
@@ -115,13 +115,13 @@ impl Operator for Operations {
         left_out
     }
 
-    async fn decision_preview(&self, asked: &ApprovalRequest) -> Result<Value, StoreError> {
+    async fn decision_preview(&self, request: &ApprovalRequest) -> Result<Value, StoreError> {
         let config = self.app.config();
-        let Some(entry) = self.app.catalogue().snapshot().get(asked.tool.as_str()).map(Arc::clone) else {
-            return Ok(json!({"changes": null, "always": {"why": format!("{} no longer exists", asked.tool)}}));
+        let Some(entry) = self.app.catalogue().snapshot().get(request.tool.as_str()).map(Arc::clone) else {
+            return Ok(json!({"changes": null, "always": {"why": format!("{} no longer exists", request.tool)}}));
         };
-        let session = self.session_of(&config, &asked.principal);
-        let (tool, arguments) = (Arc::clone(&entry), asked.arguments.clone());
+        let session = self.session_of(&config, &request.principal);
+        let (tool, arguments) = (Arc::clone(&entry), request.arguments.clone());
         let looked = tokio::task::spawn_blocking(move || {
             let scope = tool.provider.scope(tool.id(), &arguments, &session);
             let changes = tool.provider.changes(tool.id(), &arguments, &session);
@@ -129,9 +129,10 @@ impl Operator for Operations {
         });
         let (session, scope, changes) = looked.await.map_err(|error| StoreError::Refused(error.to_string()))?;
         // A session in another place has other files with the same names.
-        let changes = changes.filter(|_| scope == asked.scope);
-        let query = PolicyQuery { tainted: &asked.tainted, ..query(&entry, &asked.arguments, &session, asked.scope) };
-        let always = self.always(&config, &query, asked).unwrap_or_else(|why| json!({"why": why}));
+        let changes = changes.filter(|_| scope == request.scope);
+        let query =
+            PolicyQuery { tainted: &request.tainted, ..query(&entry, &request.arguments, &session, request.scope) };
+        let always = self.always(&config, &query, request).unwrap_or_else(|why| json!({"why": why}));
         Ok(json!({"changes": changes, "always": always}))
     }
 
@@ -204,7 +205,7 @@ impl Operator for Operations {
 
     async fn triggers(&self, firings: usize) -> Result<Value, StoreError> {
         let triggers = self.app.triggers();
-        let mut shown = Vec::new();
+        let mut triggers_json = Vec::new();
         for trigger in triggers.list(None).await? {
             let mut value = trigger.to_json();
             // One more than needed shows whether there are more.
@@ -212,9 +213,9 @@ impl Operator for Operations {
             value["firings"] = rows.iter().take(firings).map(Firing::to_json).collect();
             value["more_firings"] = (rows.len() > firings).into();
             value["next"] = triggers.next(&trigger, NEXT).iter().map(|slot| iso(*slot)).collect();
-            shown.push(value);
+            triggers_json.push(value);
         }
-        Ok(json!({"triggers": shown, "is_run": triggers.has_runner().await?}))
+        Ok(json!({"triggers": triggers_json, "is_run": triggers.has_runner().await?}))
     }
 
     async fn fire(&self, trigger: &str) -> Result<Value, StoreError> {
@@ -378,7 +379,7 @@ impl Operations {
     }
 
     /// Returns the rule that "always" would write for a call, and the file with it; else why there is none.
-    fn always(&self, config: &Config, query: &PolicyQuery<'_>, asked: &ApprovalRequest) -> Result<Value, String> {
+    fn always(&self, config: &Config, query: &PolicyQuery<'_>, request: &ApprovalRequest) -> Result<Value, String> {
         let file = policy_section(config).ok_or("no configuration file is in use")?;
         let written = match file.section.trim() {
             "" => PolicyConfig::default(),
@@ -388,7 +389,7 @@ impl Operations {
         if written.rules != policy.rules {
             return Err("the rules in force stand in other files too".into());
         }
-        let found = policy.always_rule(query, asked)?;
+        let found = policy.always_rule(query, request)?;
         let draft = edit::add_rule(&file.section, found.place, &found.rule).map_err(|error| error.to_string())?;
         Ok(json!({
             "rule": edit::rule_text(&found.rule, 0).map_err(|error| error.to_string())?,

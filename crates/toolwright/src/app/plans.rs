@@ -427,11 +427,12 @@ impl Toolwright {
             Arc::clone(&run.policy),
             Arc::clone(&run.approver),
         );
-        let mut asked = plan_request(request, &snapshot, &writer.tools, &run.session.principal, &values.given());
+        let mut model_request =
+            plan_request(request, &snapshot, &writer.tools, &run.session.principal, &values.given());
         let mut usage = Usage::default();
         let mut is_last = false;
         loop {
-            let answer = self.executor.ask_model(&writer.model, &asked, None, &context).await;
+            let answer = self.executor.ask_model(&writer.model, &model_request, None, &context).await;
             let answer = answer.map_err(PlanRefused::Model)?;
             usage.add(answer.usage);
             let faults = match read_plan(&answer) {
@@ -449,7 +450,7 @@ impl Toolwright {
                 }
                 Err(faults) => faults,
             };
-            asked = correction_request(&asked, answer, &faults);
+            model_request = correction_request(&model_request, answer, &faults);
             is_last = true;
         }
     }
@@ -480,8 +481,8 @@ impl Toolwright {
         let (state, outcomes) = self.saved_state(id).await?;
         let calls = plan_of(id, &state)?.calls.into_iter().enumerate().map(|(index, call)| {
             let id = call_id(index);
-            let known = outcomes.iter().find(|outcome| outcome.call_id == id).cloned();
-            PlannedOutcome { call, outcome: known.or_else(|| state.failure_of(id.as_str())) }
+            let outcome = outcomes.iter().find(|outcome| outcome.call_id == id).cloned();
+            PlannedOutcome { call, outcome: outcome.or_else(|| state.failure_of(id.as_str())) }
         });
         let calls = calls.collect();
         let state = |instance: Option<&str>| match values.state(instance) {

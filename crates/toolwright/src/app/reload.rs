@@ -142,9 +142,9 @@ impl Toolwright {
         let servers = config.servers.iter().map(|server| &server.namespace);
         let documents = config.openapi.iter().map(|document| &document.name);
         let catalogues = config.catalogues.iter().map(|entry| &entry.namespace);
-        let wanted: HashSet<&String> = servers.chain(documents).chain(catalogues).collect();
+        let configured: HashSet<&String> = servers.chain(documents).chain(catalogues).collect();
         let names = running.servers.keys().chain(running.openapi.keys()).chain(running.catalogues.keys());
-        let gone: HashSet<&String> = names.filter(|name| !wanted.contains(name)).collect();
+        let gone: HashSet<&String> = names.filter(|name| !configured.contains(name)).collect();
         for name in gone {
             self.take_out(name, done).await;
         }
@@ -370,21 +370,21 @@ fn follow(
     // The next search sees changes between this search and the watching.
     for _ in 0..MAX_SEARCHES {
         let found: BTreeSet<PathBuf> = files.iter().flat_map(|file| paths_to(file)).collect();
-        let wanted: BTreeSet<PathBuf> = found.iter().filter_map(|point| point.parent()).map(PathBuf::from).collect();
+        let needed: BTreeSet<PathBuf> = found.iter().filter_map(|point| point.parent()).map(PathBuf::from).collect();
         *points.lock().unwrap_or_else(PoisonError::into_inner) = found;
         // A replaced folder has the same name, so all are watched again.
-        for folder in folders.difference(&wanted) {
+        for folder in folders.difference(&needed) {
             // A removed folder is no longer watched.
             let _ = watcher.unwatch(folder);
         }
-        let mut settled = *folders == wanted;
-        for folder in &wanted {
+        let mut settled = *folders == needed;
+        for folder in &needed {
             match watcher.watch(folder, RecursiveMode::NonRecursive) {
                 Err(notify::Error { kind: ErrorKind::PathNotFound, .. }) => settled = false,
                 watched => watched?,
             }
         }
-        *folders = wanted;
+        *folders = needed;
         if settled {
             break;
         }

@@ -75,16 +75,16 @@ impl Toolwright {
         let policy = Arc::new(self.config().policy(None, Profile::Ask));
         let run = RunContext::new(self.call_session(), Arc::new(snapshot), policy, self.approver());
         let caller = Caller::of(&run.session.principal);
-        let asked = ModelRequest {
+        let model_request = ModelRequest {
             system: config.system.clone(),
             messages: vec![Message::User { content: words }],
             output: Some(OutputFormat { name: "answer".into(), schema: Some(schema) }),
             max_tokens: config.max_tokens,
             ..ModelRequest::default()
         };
-        let asked = offer(asked, &run.snapshot, caller.principal);
-        let composed = ComposedTools::of(&asked);
-        let mut sent = composed.request(&asked);
+        let model_request = offer(model_request, &run.snapshot, caller.principal);
+        let composed = ComposedTools::of(&model_request);
+        let mut sent = composed.request(&model_request);
         let (mut usage, mut is_last) = (Usage::default(), false);
         loop {
             let answer = self.executor().ask_model(&config.model, &sent, None, &run).await?;

@@ -172,14 +172,14 @@ impl Toolwright {
     pub fn follow_pins(self: &Arc<Self>) {
         let (pins, catalogue) = (Arc::clone(&self.pins), Arc::downgrade(&self.catalogue));
         tokio::spawn(async move {
-            let mut known = None;
+            let mut last_seen = None;
             loop {
                 tokio::time::sleep(POLL).await;
                 let Some(catalogue) = catalogue.upgrade() else { return };
                 let decisions = pins.decisions().await;
-                if decisions.is_some() && decisions != known {
+                if decisions.is_some() && decisions != last_seen {
                     catalogue.recheck_pins().await;
-                    known = decisions;
+                    last_seen = decisions;
                 }
             }
         });

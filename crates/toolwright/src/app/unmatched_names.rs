@@ -45,7 +45,7 @@ fn unmatched(
     methods: &[(String, ToolDefinition)],
 ) -> Vec<String> {
     let others = builtins.iter().map(|tool| (tool.id.name(), tool));
-    let known =
+    let callable =
         CallableTools::of(config, snapshot, others.chain(methods.iter().map(|(name, method)| (name.as_str(), method))));
     let mut all = of_sources(config, snapshot);
     let own =
@@ -53,11 +53,11 @@ fn unmatched(
     own.patterns("defaults.builtins_allowed", &config.sections.defaults.builtins_allowed, &mut all);
     own.patterns("defaults.builtins_denied", &config.sections.defaults.builtins_denied, &mut all);
     let settled: Vec<String> = config.sections.defaults.builtin_tools.keys().cloned().collect();
-    known.tools("defaults.builtin_tools", &settled, &mut all);
-    known.tools("selection.pinned", &config.sections.selection.pinned, &mut all);
+    callable.tools("defaults.builtin_tools", &settled, &mut all);
+    callable.tools("selection.pinned", &config.sections.selection.pinned, &mut all);
     for (name, view) in &config.sections.views {
-        known.check_wire_names(&format!("views.{name}.allow"), &view.allowed, &mut all);
-        known.check_wire_names(&format!("views.{name}.deny"), &view.denied, &mut all);
+        callable.check_wire_names(&format!("views.{name}.allow"), &view.allowed, &mut all);
+        callable.check_wire_names(&format!("views.{name}.deny"), &view.denied, &mut all);
     }
     // Names that were checked when the file was read are reported with their line.
     let is_reported =
@@ -67,13 +67,13 @@ fn unmatched(
             [("tools", agent_config.tools.as_ref()), ("disallowed_tools", Some(&agent_config.disallowed_tools))]
         {
             let globs: Vec<String> = globs.into_iter().flatten().filter(|glob| !is_reported(glob)).cloned().collect();
-            known.tools(&format!("agents.{}.{key}", agent_config.name), &globs, &mut all);
+            callable.tools(&format!("agents.{}.{key}", agent_config.name), &globs, &mut all);
         }
     }
     let policy = &config.sections.policy;
     for (number, note) in policy.tools.iter().enumerate() {
-        if !known.tools.iter().any(|tool| note.covers(&tool.id)) && !known.is_open(&note.tool) {
-            let hint = known.hint(&note.tool);
+        if !callable.tools.iter().any(|tool| note.covers(&tool.id)) && !callable.is_open(&note.tool) {
+            let hint = callable.hint(&note.tool);
             all.push(format!("policy.tools: entry {}: `tool: {}` is no tool{hint}", number + 1, note.tool));
         }
     }
@@ -81,9 +81,10 @@ fn unmatched(
     let rules = rules.map(|(n, rule)| (format!("policy.rules: rule {}", n + 1), &rule.selector));
     let guards = policy.guards.iter().map(|guard| (format!("policy.guards: `{}`", guard.name), &guard.selector));
     for (which, selector) in rules.chain(guards) {
-        let is_open = [&selector.tool, &selector.namespace].into_iter().flatten().any(|pattern| known.is_open(pattern));
-        if !is_open && !known.tools.iter().any(|tool| selector.concerns(tool, &policy.tools)) {
-            all.push(format!("{which} ({}) matches no tool{}", in_words(selector), known.rule_hint(selector)));
+        let is_open =
+            [&selector.tool, &selector.namespace].into_iter().flatten().any(|pattern| callable.is_open(pattern));
+        if !is_open && !callable.tools.iter().any(|tool| selector.concerns(tool, &policy.tools)) {
+            all.push(format!("{which} ({}) matches no tool{}", in_words(selector), callable.rule_hint(selector)));
         }
     }
     all
@@ -170,30 +171,30 @@ impl CallableTools {
         snapshot: &Snapshot,
         others: impl Iterator<Item = (&'o str, &'o ToolDefinition)>,
     ) -> Self {
-        let mut known = Self { tools: Vec::new(), wires: Vec::new(), open: Vec::new() };
+        let mut callable = Self { tools: Vec::new(), wires: Vec::new(), open: Vec::new() };
         for entry in snapshot.list() {
-            known.tools.push(entry.definition().clone());
-            known.wires.push(entry.wire_name.clone());
+            callable.tools.push(entry.definition().clone());
+            callable.wires.push(entry.wire_name.clone());
         }
         for status in snapshot.providers() {
             for WithheldTool { name, .. } in status.withheld() {
                 let id = ToolId::foreign(&status.name, name).ok();
-                known.tools.extend(id.map(|id| ToolDefinition::new(id, "", None)));
-                known.wires.push(wire_candidate(&status.name, name));
+                callable.tools.extend(id.map(|id| ToolDefinition::new(id, "", None)));
+                callable.wires.push(wire_candidate(&status.name, name));
             }
         }
         for (name, tool) in others {
-            known.wires.push(wire_candidate(tool.id.namespace(), name));
-            known.tools.push(tool.clone());
+            callable.wires.push(wire_candidate(tool.id.namespace(), name));
+            callable.tools.push(tool.clone());
         }
         let down = snapshot.providers().iter().filter(|status| status.error.is_some());
-        known.open.extend(down.map(|status| status.name.clone()));
-        let unknown = missing_tools(config).into_iter().filter(|(name, _)| !known.wires.contains(name));
-        known.open.extend(unknown.map(|(name, _)| match name.split_once("__") {
+        callable.open.extend(down.map(|status| status.name.clone()));
+        let unknown = missing_tools(config).into_iter().filter(|(name, _)| !callable.wires.contains(name));
+        callable.open.extend(unknown.map(|(name, _)| match name.split_once("__") {
             Some((namespace, _)) => namespace.to_owned(),
             None => name,
         }));
-        known
+        callable
     }
 
     /// Checks patterns on ids and on the names that clients see.

@@ -331,8 +331,8 @@ fn check_agents(drafts: &[AgentDraft], off: &BTreeSet<String>, problems: &mut Ve
             let Some(agent) = tool.strip_prefix("agent__").or_else(|| tool.strip_prefix("agent:")) else { continue };
             let agent = agent.split('@').next().unwrap_or_default();
             let is_tool = matches!(check_name(agent), Err(NameError::Reserved(_)));
-            let mut known = agents().chain(off.iter().map(String::as_str));
-            if tool.contains(['*', '?']) || is_tool || known.any(|name| name.eq_ignore_ascii_case(agent)) {
+            let mut agent_names = agents().chain(off.iter().map(String::as_str));
+            if tool.contains(['*', '?']) || is_tool || agent_names.any(|name| name.eq_ignore_ascii_case(agent)) {
                 continue;
             }
             let (message, remedy) = unknown(agent);
@@ -396,7 +396,7 @@ pub(super) fn check_model(model: &mut Option<String>, names: &KnownNames<'_>) ->
     // small difference, is a mistake.
     let digits = |name: &str| (name.split('-').count(), name.chars().filter(char::is_ascii_digit).collect::<String>());
     let is_like =
-        |known: &&str| known.split_once('/').is_some_and(|(of, _)| of == provider) && digits(known) == digits(&written);
+        |model: &&str| model.split_once('/').is_some_and(|(of, _)| of == provider) && digits(model) == digits(&written);
     if names.models.contains(&&*written) {
         return None;
     }
@@ -405,9 +405,9 @@ pub(super) fn check_model(model: &mut Option<String>, names: &KnownNames<'_>) ->
 }
 
 fn dedup_by_name(drafts: &mut Vec<AgentDraft>, problems: &mut Vec<Problem>) {
-    let mut kept: Vec<AgentDraft> = Vec::with_capacity(drafts.len());
+    let mut unique: Vec<AgentDraft> = Vec::with_capacity(drafts.len());
     for draft in drafts.drain(..) {
-        match kept.iter().find(|first| first.config.name == draft.config.name) {
+        match unique.iter().find(|first| first.config.name == draft.config.name) {
             Some(first) if first.config.enabled == Some(false) => {}
             Some(first) => {
                 let message = format!(
@@ -418,10 +418,10 @@ fn dedup_by_name(drafts: &mut Vec<AgentDraft>, problems: &mut Vec<Problem>) {
                 );
                 problems.push(draft.problem(Severity::Warning, "name", message, "rename or remove one of them"));
             }
-            None => kept.push(draft),
+            None => unique.push(draft),
         }
     }
-    *drafts = kept;
+    *drafts = unique;
 }
 
 /// Removes agents with unknown destinations, and those in cycles. A destination that was removed itself, or is
@@ -465,9 +465,9 @@ fn check_destinations(drafts: &mut Vec<AgentDraft>, off: BTreeSet<String>, probl
     let descriptions: BTreeMap<String, String> =
         drafts.iter().map(|draft| (draft.config.name.clone(), draft.config.description.clone())).collect();
     for draft in drafts {
-        let (kept, gone): (Vec<_>, Vec<_>) =
+        let (remaining, gone): (Vec<_>, Vec<_>) =
             draft.config.router.destinations.drain(..).partition(|to| !left_out.contains(&to.agent));
-        draft.config.router.destinations = kept;
+        draft.config.router.destinations = remaining;
         for to in &mut draft.config.router.destinations {
             if to.description.is_empty() {
                 to.description = descriptions.get(&to.agent).cloned().unwrap_or_default();

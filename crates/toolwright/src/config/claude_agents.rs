@@ -239,8 +239,8 @@ impl ToolList<'_> {
         if name == "*" {
             return Some(vec!["*".to_owned()]);
         }
-        if let Some(globs) = known(&TOOLS, name) {
-            let more = known(&DENIALS, name).filter(|_| self.is_denial).unwrap_or_default();
+        if let Some(globs) = tools_of_name(&TOOLS, name) {
+            let more = tools_of_name(&DENIALS, name).filter(|_| self.is_denial).unwrap_or_default();
             // A tool that the agent lists itself is denied only by its own name.
             let more = more.iter().filter(|glob| !self.allowed.iter().any(|tool| tool == *glob));
             return Some(globs.iter().chain(more).map(|&glob| glob.to_owned()).collect());
@@ -277,7 +277,7 @@ impl ToolList<'_> {
     }
 }
 
-fn known(table: &[(&str, &'static [&'static str])], name: &str) -> Option<&'static [&'static str]> {
+fn tools_of_name(table: &[(&str, &'static [&'static str])], name: &str) -> Option<&'static [&'static str]> {
     table.iter().find(|(known, _)| *known == name).map(|(_, ours)| *ours)
 }
 
@@ -334,8 +334,9 @@ fn allowed(commands: &[String]) -> String {
 /// Returns a regular expression that matches the words of one of these commands anywhere in a text, because the shell
 /// has too many ways to begin a command.
 fn denied(commands: &[String]) -> String {
-    let ending_so = |wanted: bool, end: &str| {
-        let these = commands.iter().map(|command| beginning(command)).filter(|(_, continues)| *continues == wanted);
+    let ending_so = |continues_so: bool, end: &str| {
+        let these =
+            commands.iter().map(|command| beginning(command)).filter(|(_, continues)| *continues == continues_so);
         let pattern = |(text, _): (&str, bool)| {
             let words = escape(text).split_whitespace().collect::<Vec<_>>().join(BETWEEN_WORDS);
             words.replace(r"\*", IN_ONE_COMMAND)

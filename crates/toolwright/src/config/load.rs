@@ -57,10 +57,10 @@ pub fn load(options: &LoadOptions, variables: Variables<'_>) -> Config {
     };
     let farther: Vec<(PathBuf, LayerKind)> = match (&options.config, &options.settings) {
         (Some(given), _) => {
-            let given = options.cwd.join(given);
-            let folder = |kind: FolderKind| (given.with_file_name(kind.name()), LayerKind::StandingFolder(kind));
+            let config_path = options.cwd.join(given);
+            let folder = |kind: FolderKind| (config_path.with_file_name(kind.name()), LayerKind::StandingFolder(kind));
             let folders = FolderKind::ALL.map(folder);
-            [(given, LayerKind::Given)].into_iter().chain(folders).collect()
+            [(config_path, LayerKind::Given)].into_iter().chain(folders).collect()
         }
         (None, Some(_)) => Vec::new(),
         (None, None) => {

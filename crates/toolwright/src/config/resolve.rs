@@ -85,18 +85,18 @@ pub(super) fn resolve_triggers(
     triggers: &mut IndexMap<String, TriggerConfig>,
     merged: &Node,
     agents: &[AgentEntry],
-    known: &KnownNames<'_>,
+    names: &KnownNames<'_>,
     problems: &mut Vec<Problem>,
 ) {
     triggers.retain(|name, trigger| {
         let (at, field) = (merged.place("triggers", name), format!("triggers.{name}"));
-        if let Err(why) = agents::check_trigger(trigger, known.channels) {
+        if let Err(why) = agents::check_trigger(trigger, names.channels) {
             let remedy = "it is left out until then";
             problems.push(Problem::new(Severity::EntryDisabled, at, field, why, remedy));
             return false;
         }
         let place = (at, &*field);
-        check_started(trigger.agent.as_deref(), &mut trigger.model, "firings", place, (agents, known), problems);
+        check_started(trigger.agent.as_deref(), &mut trigger.model, "firings", place, (agents, names), problems);
         true
     });
 }
@@ -106,7 +106,7 @@ pub(super) fn resolve_tools(
     tools: &mut IndexMap<String, ToolEntry>,
     merged: &Node,
     agents: &[AgentEntry],
-    known: &KnownNames<'_>,
+    names: &KnownNames<'_>,
     problems: &mut Vec<Problem>,
 ) {
     tools.retain(|name, tool| {
@@ -129,7 +129,7 @@ pub(super) fn resolve_tools(
             }
         };
         let place = (at, &*field);
-        check_started(config.agent.as_deref(), &mut config.model, "calls", place, (agents, known), problems);
+        check_started(config.agent.as_deref(), &mut config.model, "calls", place, (agents, names), problems);
         match config.model {
             Some(model) => drop(tool.set.insert("model".into(), model.into())),
             None => drop(tool.set.shift_remove("model")),

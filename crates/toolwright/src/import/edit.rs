@@ -90,9 +90,9 @@ pub fn add_entries(text: &str, section: Entries, entries: &[(String, Value)]) ->
     if let Some((name, _)) = entries.iter().find(|(name, _)| servers.get(name).is_some()) {
         return Err(EditError::Exists(name.clone()));
     }
-    let mut wanted = before.clone();
+    let mut expected = before.clone();
     let key = section_of(&before, section).unwrap_or(section.key()).to_owned();
-    let there = wanted.as_object_mut().map(|map| map.entry(&key).or_insert(Value::Null));
+    let there = expected.as_object_mut().map(|map| map.entry(&key).or_insert(Value::Null));
     if let Some(there) = there {
         if !there.is_object() {
             *there = Value::Object(Map::new());
@@ -103,10 +103,10 @@ pub fn add_entries(text: &str, section: Entries, entries: &[(String, Value)]) ->
     }
     let by_hand = || EditError::Layout(yaml_section(section, entries));
     if is_json(text) {
-        return edited_json(text, &wanted).ok_or_else(by_hand);
+        return edited_json(text, &expected).ok_or_else(by_hand);
     }
     let edited = insert(text, section, entries).ok_or_else(by_hand)?;
-    if parse(&edited).is_ok_and(|after| after == wanted) { Ok(edited) } else { Err(by_hand()) }
+    if parse(&edited).is_ok_and(|after| after == expected) { Ok(edited) } else { Err(by_hand()) }
 }
 
 /// Returns the names of all entries of a text, with their sections.
@@ -128,22 +128,22 @@ pub fn entries_of(text: &str) -> Result<Vec<(Entries, String)>, EditError> {
 /// [`EditError`]; a missing name is refused.
 pub fn remove_entry(text: &str, section: Entries, name: &str) -> Result<String, EditError> {
     let before = parse(text)?;
-    let mut wanted = before.clone();
+    let mut expected = before.clone();
     let key = section_of(&before, section).unwrap_or(section.key()).to_owned();
-    let removed = wanted.get_mut(&key).and_then(Value::as_object_mut).and_then(|servers| servers.shift_remove(name));
+    let removed = expected.get_mut(&key).and_then(Value::as_object_mut).and_then(|servers| servers.shift_remove(name));
     if removed.is_none() {
         return Err(EditError::Missing(name.to_owned()));
     }
     let by_hand = || EditError::Layout(format!("delete the entry `{name}`"));
     if is_json(text) {
-        return edited_json(text, &wanted).ok_or_else(by_hand);
+        return edited_json(text, &expected).ok_or_else(by_hand);
     }
     let edited = cut(text, section, name).ok_or_else(by_hand)?;
     // A section that lost its last entry is parsed as null.
-    if wanted.get(&key).and_then(Value::as_object).is_some_and(Map::is_empty) {
-        wanted[&key] = Value::Null;
+    if expected.get(&key).and_then(Value::as_object).is_some_and(Map::is_empty) {
+        expected[&key] = Value::Null;
     }
-    if parse(&edited).is_ok_and(|after| after == wanted) { Ok(edited) } else { Err(by_hand()) }
+    if parse(&edited).is_ok_and(|after| after == expected) { Ok(edited) } else { Err(by_hand()) }
 }
 
 /// Returns a section as written, without its key and indentation. `None` if there is none.
@@ -172,11 +172,11 @@ pub fn section_text(text: &str, key: &str) -> Result<Option<String>, EditError> 
 /// # Errors
 /// [`EditError`].
 pub fn put_section(text: &str, key: &str, section: &str) -> Result<String, EditError> {
-    let mut wanted = parse(text)?;
-    wanted[key] = parse(section)?;
+    let mut expected = parse(text)?;
+    expected[key] = parse(section)?;
     let by_hand = || EditError::Layout(format!("{key}:\n{section}"));
     if is_json(text) {
-        return edited_json(text, &wanted).ok_or_else(by_hand);
+        return edited_json(text, &expected).ok_or_else(by_hand);
     }
     let body = section.trim_end().lines().map(|line| if line.is_empty() { "\n".into() } else { format!("  {line}\n") });
     let body: String = body.collect();
@@ -192,7 +192,7 @@ pub fn put_section(text: &str, key: &str, section: &str) -> Result<String, EditE
         None if text.trim().is_empty() => block,
         None => format!("{}\n\n{block}", text.trim_end()),
     };
-    if parse(&edited).is_ok_and(|after| after == wanted) { Ok(edited) } else { Err(by_hand()) }
+    if parse(&edited).is_ok_and(|after| after == expected) { Ok(edited) } else { Err(by_hand()) }
 }
 
 /// Writes a rule as an element of a list.
@@ -212,16 +212,16 @@ pub fn rule_text(rule: &Rule, indent: usize) -> Result<String, EditError> {
 /// # Errors
 /// [`EditError`].
 pub fn add_rule(section: &str, place: usize, rule: &Rule) -> Result<String, EditError> {
-    let mut wanted = if section.trim().is_empty() { Value::Object(Map::new()) } else { parse(section)? };
+    let mut expected = if section.trim().is_empty() { Value::Object(Map::new()) } else { parse(section)? };
     let by_hand = || rule_text(rule, 2).map_or_else(|error| error, |text| EditError::Layout(format!("rules:\n{text}")));
     let value = serde_json::to_value(rule).map_err(|error| EditError::Broken(error.to_string()))?;
-    match &mut wanted[RULES] {
+    match &mut expected[RULES] {
         Value::Array(rules) if place <= rules.len() => rules.insert(place, value),
         rules @ Value::Null => *rules = vec![value].into(),
         _ => return Err(by_hand()),
     }
     if is_json(section) {
-        return edited_json(section, &wanted).ok_or_else(by_hand);
+        return edited_json(section, &expected).ok_or_else(by_hand);
     }
     let mut lines: Vec<String> = section.lines().map(str::to_owned).collect();
     let key = lines.iter().position(|line| line.strip_prefix(RULES).is_some_and(|rest| rest.starts_with(':')));
@@ -248,7 +248,7 @@ pub fn add_rule(section: &str, place: usize, rule: &Rule) -> Result<String, Edit
     }
     lines.insert(at, rule_text(rule, indent)?.trim_end().to_owned());
     let edited: String = lines.iter().map(|line| format!("{line}\n")).collect();
-    if parse(&edited).is_ok_and(|after| after == wanted) { Ok(edited) } else { Err(by_hand()) }
+    if parse(&edited).is_ok_and(|after| after == expected) { Ok(edited) } else { Err(by_hand()) }
 }
 
 /// Returns the comment at the end of a line with a key, with the space before it: the line has the same value without
@@ -275,7 +275,7 @@ fn is_json(text: &str) -> bool {
 }
 
 /// JSON has no comments to lose, so it is rewritten in its present indentation.
-fn edited_json(text: &str, wanted: &Value) -> Option<String> {
+fn edited_json(text: &str, expected: &Value) -> Option<String> {
     serde_json::from_str::<Value>(text).ok()?;
     let indent = text
         .lines()
@@ -286,7 +286,7 @@ fn edited_json(text: &str, wanted: &Value) -> Option<String> {
     let formatter = serde_json::ser::PrettyFormatter::with_indent(indent.as_bytes());
     let mut out = Vec::new();
     let mut serializer = serde_json::Serializer::with_formatter(&mut out, formatter);
-    serde::Serialize::serialize(wanted, &mut serializer).ok()?;
+    serde::Serialize::serialize(expected, &mut serializer).ok()?;
     out.push(b'\n');
     String::from_utf8(out).ok()
 }

@@ -6,17 +6,21 @@ use serde_json::Value;
 
 use crate::secrets::{looks_secret, secrets_in_address, secrets_in_arguments, without_scheme};
 
-/// Replaces the secrets of a converted entry by `${VAR}`. Returns the variables with their values. `known`
+/// Replaces the secrets of a converted entry by `${VAR}`. Returns the variables with their values. `variable_of`
 /// returns the current value of a variable; a variable with a different value is not used.
 ///
 /// Uncertain secrets and references to variables stay.
-pub fn take_secrets(server: &str, entry: &mut Value, known: &dyn Fn(&str) -> Option<String>) -> Vec<(String, String)> {
+pub fn take_secrets(
+    server: &str,
+    entry: &mut Value,
+    variable_of: &dyn Fn(&str) -> Option<String>,
+) -> Vec<(String, String)> {
     let mut taken: Vec<(String, String)> = Vec::new();
     let mut take = |name: &str, secret: &str| {
         if secret.trim().is_empty() || secret.contains("${") {
             return None;
         }
-        let variable = free_name(name, secret, &taken, known);
+        let variable = free_name(name, secret, &taken, variable_of);
         let reference = format!("${{{variable}}}");
         if !taken.iter().any(|(name, _)| *name == variable) {
             taken.push((variable, secret.to_owned()));
@@ -84,7 +88,12 @@ fn replace(text: &mut String, range: Range<usize>, name: &str, take: &mut TakeSe
 }
 
 /// Returns a free name, or the name that already has this secret.
-fn free_name(name: &str, secret: &str, taken: &[(String, String)], known: &dyn Fn(&str) -> Option<String>) -> String {
+fn free_name(
+    name: &str,
+    secret: &str,
+    taken: &[(String, String)],
+    variable_of: &dyn Fn(&str) -> Option<String>,
+) -> String {
     let legal = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' };
     let mut base: String = name.chars().map(legal).collect();
     if !base.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') {
@@ -92,7 +101,7 @@ fn free_name(name: &str, secret: &str, taken: &[(String, String)], known: &dyn F
     }
     let holds = |name: &str| {
         let ours = taken.iter().find(|(have, _)| have == name).map(|(_, value)| value.clone());
-        ours.or_else(|| known(name))
+        ours.or_else(|| variable_of(name))
     };
     let is_free = |name: &String| holds(name).is_none_or(|held| held == secret);
     // One of these names is free, because no file has as many entries.

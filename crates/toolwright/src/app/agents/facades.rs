@@ -73,8 +73,8 @@ impl AgentSource for Facades {
         ids.extend(models.aliases.values().cloned());
         let mut names: Vec<String> = agents.chain(models.aliases.keys().cloned()).chain(ids.iter().cloned()).collect();
         names.extend(ids.iter().map(|id| format!("{RAW}{id}")));
-        let mut seen = std::collections::HashSet::new();
-        names.retain(|name| seen.insert(name.clone()));
+        let mut names_seen = std::collections::HashSet::new();
+        names.retain(|name| names_seen.insert(name.clone()));
         names
     }
 
@@ -84,8 +84,8 @@ impl AgentSource for Facades {
         }
         let config = self.0.config();
         if let Some(agent) = name.strip_prefix(AGENT) {
-            let known = config.agent(agent).map(|_| RunTarget::Agent(agent.to_owned()));
-            return known.ok_or_else(|| format!("there is no agent `{agent}`"));
+            let target = config.agent(agent).map(|_| RunTarget::Agent(agent.to_owned()));
+            return target.ok_or_else(|| format!("there is no agent `{agent}`"));
         }
         if config.agent(name).is_some() {
             return Ok(RunTarget::Agent(name.to_owned()));

@@ -102,8 +102,8 @@ async fn keep(app: Weak<Toolwright>, member: Member, cancel: Cancel) {
 async fn drive(app: &Arc<Toolwright>, member: &Member, cancel: &Cancel) -> Result<(), Error> {
     // A call that needs a person becomes a job that waits; a message reports its end.
     let inbox = || Arc::new(app.ask_inbox_for(QUESTION_TIMEOUT, AnswerSource::Elsewhere, |_| ())) as Arc<dyn Approver>;
-    let asked = app.own_approver().unwrap_or_else(inbox);
-    let approver = Arc::new(MemberApprover { member: member.name.clone(), asked });
+    let inner = app.own_approver().unwrap_or_else(inbox);
+    let approver = Arc::new(MemberApprover { member: member.name.clone(), inner });
     let principal = app.principal_now(&member.rights.principal).ok();
     let agent = agent(app, member)?.id(member.session.as_str()).cancel(cancel.clone()).job_wait(None).reading_mailbox();
     let agent = agent.shared_approver(approver);
@@ -126,7 +126,7 @@ async fn drive(app: &Arc<Toolwright>, member: &Member, cancel: &Cancel) -> Resul
 /// Asks on behalf of a member, whose name is first in the path of agents.
 struct MemberApprover {
     member: String,
-    asked: Arc<dyn Approver>,
+    inner: Arc<dyn Approver>,
 }
 
 #[async_trait]
@@ -134,20 +134,20 @@ impl Approver for MemberApprover {
     async fn ask(&self, request: &ApprovalRequest) -> ApprovalDecision {
         let mut request = request.clone();
         request.agents.insert(0, AgentStep { agent: self.member.clone(), reason: String::new() });
-        self.asked.ask(&request).await
+        self.inner.ask(&request).await
     }
 
     fn answers(&self) -> AnswerSource {
-        self.asked.answers()
+        self.inner.answers()
     }
 
     fn fallback_approver(&self) -> Option<Arc<dyn Approver>> {
-        let asked = self.asked.fallback_approver()?;
-        Some(Arc::new(Self { member: self.member.clone(), asked }))
+        let inner = self.inner.fallback_approver()?;
+        Some(Arc::new(Self { member: self.member.clone(), inner }))
     }
 
     fn answer_timeout(&self) -> Duration {
-        self.asked.answer_timeout()
+        self.inner.answer_timeout()
     }
 }
 

@@ -58,8 +58,8 @@ impl Toolwright {
     /// Returns the driver of runs on the whole catalogue.
     pub(crate) fn driver(self: &Arc<Self>) -> Driver {
         let config = self.config();
-        let mut kept = self.driver.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, driver)) = kept.as_ref().filter(|(of, _)| Arc::ptr_eq(of, &config)) {
+        let mut cached_driver = self.driver.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, driver)) = cached_driver.as_ref().filter(|(of, _)| Arc::ptr_eq(of, &config)) {
             return driver.clone();
         }
         let finder = ToolFinder::new(Arc::clone(self.selector()), config.sections.selection.pick_options());
@@ -67,7 +67,7 @@ impl Toolwright {
         let driver = Driver::new(Arc::clone(&self.executor), Arc::clone(&self.catalogue), model, Some(self.runs()))
             .with_finder(finder)
             .with_agents(Arc::clone(&self.store) as _, config.sections.defaults.agents.clone());
-        *kept = Some((config, driver.clone()));
+        *cached_driver = Some((config, driver.clone()));
         driver
     }
 

@@ -197,11 +197,11 @@ fn is_named(config: &Config, namespace: &str, name: &str) -> bool {
 
 /// Returns the optional tools to list: those in `defaults.agent_tools`, or named elsewhere.
 fn optional_tools(config: &Config) -> Vec<OptionalTool> {
-    let shown = &config.sections.defaults.agent_tools;
+    let agent_tools = &config.sections.defaults.agent_tools;
     let is_shown = |tool: OptionalTool| match tool {
-        OptionalTool::Todo => shown.contains(&AgentToolName::Todo),
-        OptionalTool::AskUser => shown.contains(&AgentToolName::AskUser),
-        OptionalTool::MemoryFiles => shown.contains(&AgentToolName::MemoryFiles),
+        OptionalTool::Todo => agent_tools.contains(&AgentToolName::Todo),
+        OptionalTool::AskUser => agent_tools.contains(&AgentToolName::AskUser),
+        OptionalTool::MemoryFiles => agent_tools.contains(&AgentToolName::MemoryFiles),
     };
     let is_wanted = |tool: &OptionalTool| is_shown(*tool) || is_named(config, tool.name().0, tool.name().1);
     OptionalTool::ALL.into_iter().filter(is_wanted).collect()
@@ -449,7 +449,7 @@ pub(in crate::app) fn executor(
 
 /// Creates the extractor of stored outputs.
 fn extractor(config: &Config, default_model: Option<String>) -> ModelExtractor {
-    let known = config.clone();
+    let config_copy = config.clone();
     let outputs = &config.sections.outputs;
     ModelExtractor {
         bounds: ModelBounds {
@@ -460,17 +460,17 @@ fn extractor(config: &Config, default_model: Option<String>) -> ModelExtractor {
         prices: config.prices(),
         model: config.sections.outputs.extract_model.clone(),
         default_model,
-        window: Arc::new(move |model| known.window(model)),
+        window: Arc::new(move |model| config_copy.window(model)),
     }
 }
 
 /// Creates the delegates, which answer calls in separate runs.
 fn delegates(config: &Config, default_model: Option<String>, store: &Arc<SqliteStore>) -> ModelDelegates {
-    let known = config.clone();
+    let config_copy = config.clone();
     let documents = Documents::new(config.sections.delegates.clone(), config.sections.web.address.clone());
     ModelDelegates {
         default_model,
-        window: Arc::new(move |model| known.window(model)),
+        window: Arc::new(move |model| config_copy.window(model)),
         documents: Arc::new(documents),
         runs: Arc::clone(store) as _,
         tree: Arc::clone(store) as _,

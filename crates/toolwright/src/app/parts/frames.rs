@@ -54,8 +54,8 @@ pub(in crate::app) fn frames(
 
 impl FrameSink for FrameLog {
     fn frame(&self, server: &str, direction: Direction, json: &[u8]) {
-        let (shown, more) = json.split_at(json.len().min(MAX_FRAME));
-        let text = String::from_utf8_lossy(shown);
+        let (beginning, more) = json.split_at(json.len().min(MAX_FRAME));
+        let text = String::from_utf8_lossy(beginning);
         let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let arrow = match direction {
             Direction::Sent => "->",

@@ -90,14 +90,16 @@ impl Embeddings {
 /// The directory is not a sentence-transformer, or the program was built without the feature `embeddings`.
 #[cfg(feature = "embeddings")]
 pub async fn embedder(path: &std::path::Path) -> Result<Arc<dyn Embedder>, EmbeddingError> {
-    let (dir, shown) = (path.to_owned(), path.display());
+    let (dir, quoted_path) = (path.to_owned(), path.display());
     let loading = tokio::task::spawn_blocking(move || toolwright_search::embed::SentenceTransformer::load(&dir));
     match loading.await {
         Ok(Ok(model)) => Ok(Arc::new(model)),
         Ok(Err(error)) => Err(EmbeddingError { message: error.to_string(), source: Some(Box::new(error)) }),
         // The libraries panic on some files.
         Err(error) => Err(EmbeddingError {
-            message: format!("the embedding model in {shown} cannot be loaded; download the whole directory again"),
+            message: format!(
+                "the embedding model in {quoted_path} cannot be loaded; download the whole directory again"
+            ),
             source: Some(Box::new(error)),
         }),
     }

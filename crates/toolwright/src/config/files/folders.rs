@@ -212,12 +212,12 @@ fn files_in(kind: FolderKind, folder: &Path) -> io::Result<Option<Vec<PathBuf>>>
 /// Visits every entry below a folder. Does not follow links to folders, which may lead back.
 fn walk(kind: FolderKind, folder: &Path, see: &mut dyn FnMut(PathBuf, bool)) -> io::Result<()> {
     let mut left = vec![(folder.to_owned(), 1)];
-    let mut seen = 0;
+    let mut visited = 0;
     while let Some((folder, depth)) = left.pop() {
         for entry in std::fs::read_dir(&folder)? {
             let entry = entry?;
-            seen += 1;
-            if seen > MAX_ENTRIES {
+            visited += 1;
+            if visited > MAX_ENTRIES {
                 return Err(io::Error::other(format!("it has more than {MAX_ENTRIES} entries")));
             }
             let is_folder = entry.file_type()?.is_dir();

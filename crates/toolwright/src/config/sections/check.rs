@@ -149,7 +149,7 @@ impl Walk<'_> {
         let Data::Map(members) = &mut node.data else { return };
         let properties = schema.get("properties").and_then(Value::as_object);
         let entries = schema.get(ENTRIES).is_some();
-        let mut seen: Vec<String> = Vec::new();
+        let mut seen_keys: Vec<String> = Vec::new();
         members.retain_mut(|member| {
             if let Some(properties) = properties
                 && !properties.contains_key(&member.key)
@@ -159,18 +159,19 @@ impl Walk<'_> {
             }
             self.path.push(member.key.clone());
             let before = self.problems.len();
-            let known = properties.and_then(|properties| properties.get(&member.key));
+            let key_schema = properties.and_then(|properties| properties.get(&member.key));
             // A key without a value, for example because everything below it is commented out, counts as not given.
-            if matches!(member.value.data, Data::Null) && known.is_some_and(|known| !accepts(&member.value, known)) {
+            if matches!(member.value.data, Data::Null) && key_schema.is_some_and(|known| !accepts(&member.value, known))
+            {
                 self.path.pop();
                 return false;
             }
-            let keep = if seen.contains(&member.key) {
+            let keep = if seen_keys.contains(&member.key) {
                 self.report(&member.at, "it is given twice, in two spellings".into(), "keep one of them");
                 false
             } else {
-                seen.push(member.key.clone());
-                self.member(member, known, schema)
+                seen_keys.push(member.key.clone());
+                self.member(member, key_schema, schema)
             };
             self.path.pop();
             let broken = self.problems[before..].iter().any(|problem| problem.severity == Severity::Error);
@@ -183,19 +184,19 @@ impl Walk<'_> {
         });
         let required = schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
         // A present but invalid key was already reported.
-        for key in required.filter(|key| !seen.iter().any(|have| have == key)) {
+        for key in required.filter(|key| !seen_keys.iter().any(|have| have == key)) {
             let at = node.at.clone();
             self.report(&at, format!("`{key}` is missing"), format!("add `{key}:`"));
         }
     }
 
     /// Checks one member. Returns whether it may stay.
-    fn member(&mut self, member: &mut Member, known: Option<&Value>, schema: &Value) -> bool {
+    fn member(&mut self, member: &mut Member, key_schema: Option<&Value>, schema: &Value) -> bool {
         // An error of a whole mapping or list is best reported at its key.
         if matches!(member.value.data, Data::Map(_) | Data::List(_)) {
             member.value.at = member.at.clone();
         }
-        match (known, schema.get("additionalProperties")) {
+        match (key_schema, schema.get("additionalProperties")) {
             (Some(known), _) if known.get(UNSUPPORTED).is_some() => {
                 self.problems.push(Problem::new(
                     Severity::Warning,
@@ -229,8 +230,8 @@ impl Walk<'_> {
     }
 
     fn unknown(&mut self, member: &Member, schema: &Value) {
-        let known = schema.get("properties").and_then(Value::as_object);
-        let names = || known.into_iter().flat_map(|properties| properties.keys().map(String::as_str));
+        let properties = schema.get("properties").and_then(Value::as_object);
+        let names = || properties.into_iter().flat_map(|properties| properties.keys().map(String::as_str));
         let foreign = self.foreign_section(&member.key);
         let near = nearest(&snake_case(&member.key), names());
         let guards = near.is_some_and(|near| GUARDS.contains(&near)) || closes(&snake_case(&member.key));

@@ -106,7 +106,7 @@ impl JsonSchema for LlmToolConfig {
         // Missing fields may be in a file, or as in the shipped tool.
         schema.remove("required");
         schema.insert("description".to_owned(), "A tool that a model answers (`user`), or a text template (`template`). Its name here is its name in the namespace `llm`. An entry with neither has the name of a shipped tool and changes that tool's description and models.".into());
-        let said = [
+        let keys_of_tool = [
             ("enabled", "boolean", "Whether it is used. `false` removes the shipped tool of this name. Default true."),
             (
                 "file",
@@ -117,7 +117,7 @@ impl JsonSchema for LlmToolConfig {
             ("template", "string", "The text of a tool that asks no model, with arguments to fill in."),
         ];
         if let Some(Value::Object(keys)) = schema.get_mut("properties") {
-            for (key, kind, said) in said {
+            for (key, kind, said) in keys_of_tool {
                 keys.insert(key.to_owned(), json!({"description": said, "type": [kind, "null"]}));
             }
         }
@@ -155,7 +155,7 @@ pub(crate) fn entry(
             }
         }
     }
-    match made(&member.key, fields) {
+    match entry_of(&member.key, fields) {
         Ok(made) => Some(made),
         Err((field, why)) => {
             let place = if field.is_empty() { entry } else { format!("{entry}.{field}") };
@@ -233,7 +233,7 @@ fn to_snake_case_fields(fields: Map<String, Value>) -> Map<String, Value> {
 }
 
 /// Creates the tool of an entry and checks that it can be registered. Otherwise returns the field and its error.
-fn made(name: &str, mut fields: Map<String, Value>) -> Result<LlmEntry, (String, String)> {
+fn entry_of(name: &str, mut fields: Map<String, Value>) -> Result<LlmEntry, (String, String)> {
     let refused = |field: &str, why: String| (field.to_owned(), why);
     let define = |error: DefineError| refused(&error.field, error.reason);
     let registers = |definition| {

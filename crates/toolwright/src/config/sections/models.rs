@@ -195,7 +195,7 @@ pub fn read_compat(file: &Path) -> Result<CompatFile, String> {
 
 /// Returns model, tool and score of each `tool_compat`.
 fn operator(written: &ConfigFile, merged: &Node, problems: &mut Vec<Problem>) -> Vec<(String, String, f64)> {
-    let mut said = Vec::new();
+    let mut operator_scores = Vec::new();
     for (model, config) in &written.models.by_name {
         for (tool, score) in &config.tool_compat {
             let (message, remedy) = if !model.contains('/') {
@@ -208,12 +208,12 @@ fn operator(written: &ConfigFile, merged: &Node, problems: &mut Vec<Problem>) ->
             } else if !(0.0..=1.0).contains(score) {
                 (format!("{score} is not within 0 and 1"), "write a share, like 0.95")
             } else {
-                said.push((model.clone(), tool.clone(), *score));
+                operator_scores.push((model.clone(), tool.clone(), *score));
                 continue;
             };
             let field = format!("models.{model}.tool_compat.{tool}");
             problems.push(Problem::new(Severity::Error, merged.place("models", model), field, message, remedy));
         }
     }
-    said
+    operator_scores
 }

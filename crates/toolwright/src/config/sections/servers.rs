@@ -330,8 +330,8 @@ const APPROVED: [&str; 2] = ["always_allow", "auto_approve"];
 
 /// Adds the keys of other clients to the schema of an entry.
 pub(in crate::config) fn add_keys(entry: &mut Value) {
-    let of = |kind: &str, said: &str| json!({"description": said, "type": [kind, "null"]});
-    let texts = |said: &str| json!({"description": said, "type": "array", "items": {"type": "string"}});
+    let of = |kind: &str, description: &str| json!({"description": description, "type": [kind, "null"]});
+    let texts = |description: &str| json!({"description": description, "type": "array", "items": {"type": "string"}});
     let Some(Value::Object(keys)) = entry.get_mut("properties") else { return };
     if let Some(Value::Array(kinds)) = keys.get_mut("type").and_then(|kind| kind.get_mut("oneOf")) {
         kinds.extend(TYPES.map(|(name, _, said)| json!({"description": said, "type": "string", "const": name})));
@@ -339,10 +339,11 @@ pub(in crate::config) fn add_keys(entry: &mut Value) {
     let mut kind = keys.get("type").cloned().unwrap_or_default();
     kind["description"] = "Other clients' name for `type`.".into();
     if let Some(tools) = keys.get_mut("tools") {
-        let said = tools["description"].take();
-        let mut shown = tools.take();
-        shown["description"] = "Settings of single tools.".into();
-        *tools = json!({"description": said, "anyOf": [shown, texts("Other clients' name for `tools_allowed`.")]});
+        let description = tools["description"].take();
+        let mut by_tool = tools.take();
+        by_tool["description"] = "Settings of single tools.".into();
+        *tools =
+            json!({"description": description, "anyOf": [by_tool, texts("Other clients' name for `tools_allowed`.")]});
     }
     keys.insert("disabled".into(), of("boolean", "Other clients' name for `enabled: false`."));
     keys.insert("transport".into(), kind);
@@ -350,19 +351,19 @@ pub(in crate::config) fn add_keys(entry: &mut Value) {
         keys.insert(key.into(), of("string", "Other clients' name for `url`."));
     }
     for key in &ALLOWED[1..] {
-        let said = "Another client's name for `tools_allowed`; an empty list allows nothing.";
-        keys.insert((*key).into(), texts(said));
+        let description = "Another client's name for `tools_allowed`; an empty list allows nothing.";
+        keys.insert((*key).into(), texts(description));
     }
     for key in DENIED {
         keys.insert(key.into(), texts("Another client's name for `tools_denied`."));
     }
-    let said = "Other clients' name for `request_timeout`: numbers under 1000 are seconds, others milliseconds.";
-    let mut timeout = of("integer", said);
+    let description = "Other clients' name for `request_timeout`: numbers under 1000 are seconds, others milliseconds.";
+    let mut timeout = of("integer", description);
     timeout["minimum"] = 0.into();
     keys.insert("timeout".into(), timeout);
     for key in APPROVED {
-        let said = "Tools that another client approves by itself. Shown, never applied.";
-        keys.insert(key.into(), json!({"description": said}));
+        let description = "Tools that another client approves by itself. Shown, never applied.";
+        keys.insert(key.into(), json!({"description": description}));
     }
     // A note comes last.
     if let Some((key, note)) = keys.shift_remove_entry("description") {

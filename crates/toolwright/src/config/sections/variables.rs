@@ -83,8 +83,8 @@ impl ResolveScope<'_> {
         match &mut node.data {
             Data::Map(members) => {
                 for member in members {
-                    let known = schema.get("properties").and_then(|properties| properties.get(&member.key));
-                    let Some(below) = known.or_else(|| schema.get("additionalProperties")) else { continue };
+                    let property = schema.get("properties").and_then(|properties| properties.get(&member.key));
+                    let Some(below) = property.or_else(|| schema.get("additionalProperties")) else { continue };
                     self.fill_in(&mut member.value, below, at, &format!("{field}.{}", member.key));
                 }
             }

@@ -136,7 +136,7 @@ fn take_text(entry: &mut Map<String, Value>, key: &str) -> Option<String> {
 /// Returns the names of variables or headers, each with the user's own variables in its value, which are sent with it.
 /// The value of a variable that decides which code runs is shown.
 fn named(members: &Map<String, Value>) -> String {
-    let shown = members.iter().map(|(name, value)| {
+    let named_members = members.iter().map(|(name, value)| {
         let text = value.as_str().unwrap_or_default();
         let used: Vec<&str> = text
             .split("${")
@@ -149,7 +149,7 @@ fn named(members: &Map<String, Value>) -> String {
             false => format!("{name} (from your {})", used.join(" and ")),
         }
     });
-    shown.collect::<Vec<_>>().join(", ")
+    named_members.collect::<Vec<_>>().join(", ")
 }
 
 /// Returns a word of a command line, quoted if it would not be read as one word.
