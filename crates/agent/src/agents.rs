@@ -103,18 +103,18 @@ impl AgentProvider {
     /// out, and [`Provider::issues`] gives the reason.
     #[must_use]
     pub fn new(agents: Vec<AgentConfig>, parts: AgentProviderOptions) -> Self {
-        let (mut known, mut issues) = (Vec::with_capacity(agents.len()), Vec::new());
+        let (mut registered_agents, mut issues) = (Vec::with_capacity(agents.len()), Vec::new());
         for config in agents {
             let registered = check_name(&config.name).map_err(|error| error.to_string()).and_then(|()| {
                 let tool = definition(&config).ok_or("its name is no legal id")?;
                 RegisteredTool::own(tool).map_err(|error| error.to_string())
             });
             match registered {
-                Ok(tool) => known.push((Arc::new(config), tool)),
+                Ok(tool) => registered_agents.push((Arc::new(config), tool)),
                 Err(why) => issues.push(format!("agent {} was left out: {why}", config.name)),
             }
         }
-        Self { agents: known, issues, parts }
+        Self { agents: registered_agents, issues, parts }
     }
 
     fn agent(&self, tool: &ToolId) -> Option<&Arc<AgentConfig>> {

@@ -257,9 +257,9 @@ fn task(request: &DelegateRequest<'_>, granted: &BTreeMap<String, Option<KnownVa
         format!("\n<{mark}>\n{}\n</{mark}>\n", escape_mark(&value, mark))
     };
     text.push_str(&block("arguments", request.arguments));
-    for (name, known) in granted {
+    for (name, granted_value) in granted {
         let nothing = json!("(nothing is there)");
-        text.push_str(&block(name, known.as_ref().map_or(&nothing, |known| &known.value)));
+        text.push_str(&block(name, granted_value.as_ref().map_or(&nothing, |known| &known.value)));
     }
     text
 }

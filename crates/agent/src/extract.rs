@@ -262,9 +262,9 @@ fn tools_on(snapshot: &Snapshot, handle: &str) -> Result<Snapshot, ExtractError>
     let mut listings = Vec::new();
     for entry in [GREP_ID, READ_ID].iter().filter_map(|id| snapshot.get(id)) {
         let mut definition = entry.definition().clone();
-        let mut shown = definition.shown_schema();
-        without_handle(&mut shown);
-        definition.provider_schema = Some(shown);
+        let mut listed_schema = definition.shown_schema();
+        without_handle(&mut listed_schema);
+        definition.provider_schema = Some(listed_schema);
         if let Some(parameters) = &mut definition.parameters {
             without_handle(parameters);
             parameters["properties"]["handle"] = json!({"type": "string", "const": handle, "default": handle});

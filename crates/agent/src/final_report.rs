@@ -134,9 +134,9 @@ impl FinalReport {
         };
         let mut warnings = Vec::new();
         let written = arguments.get("format").and_then(Value::as_str);
-        let given = written.and_then(Format::of);
-        let format = config.map(|config| config.format).or(given).unwrap_or_default();
-        if let Some(written) = written.filter(|_| given != Some(format)) {
+        let given_format = written.and_then(Format::of);
+        let format = config.map(|config| config.format).or(given_format).unwrap_or_default();
+        if let Some(written) = written.filter(|_| given_format != Some(format)) {
             warnings.push(format!("the format {written:?} was taken for {}", format.as_str()));
         }
         let member = |name: &str| arguments.get(name).filter(|value| !value.is_null());
@@ -215,8 +215,8 @@ fn fitted(written: &Value, schema: Option<&Value>, warnings: &mut Vec<String>) -
     if fitted.violations.is_empty() {
         return Ok(fitted.arguments);
     }
-    let shown: Vec<String> = fitted.violations.iter().take(MAX_VIOLATIONS).map(Violation::to_string).collect();
-    Err(format!("the report does not fit its schema: {}", shown.join("; ")))
+    let violations: Vec<String> = fitted.violations.iter().take(MAX_VIOLATIONS).map(Violation::to_string).collect();
+    Err(format!("the report does not fit its schema: {}", violations.join("; ")))
 }
 
 #[cfg(test)]

@@ -37,7 +37,7 @@ const END_BYTES: usize = 4096;
 pub(super) struct EvictionCounts {
     results: usize,
     /// Evicted results that the model can read by a handle.
-    kept: usize,
+    stored: usize,
 }
 
 /// A way in which room was made, for observers.
@@ -75,15 +75,15 @@ impl Driver {
     pub(super) async fn make_room(
         &self,
         state: &mut RunState,
-        shown: &RequestTools,
+        request_tools: &RequestTools,
         snapshot: &Arc<Snapshot>,
         options: &RunOptions,
     ) -> bool {
-        let tools = shown.exposure_record.tokens;
+        let tools = request_tools.exposure_record.tokens;
         let config = state.config();
         let answer = self.model.answer_tokens(&config.model, config.max_tokens, &config.settings);
         state.expect_answer(answer);
-        self.count(state, shown).await;
+        self.count(state, request_tools).await;
         let mut plan = state.plan_room(tools);
         if plan.is_nothing() {
             return false;
@@ -99,9 +99,11 @@ impl Driver {
 
     /// Counts a conversation near its limit with the model's own tokenizer, if there is one. The tokenizer loads its
     /// tables at its first count.
-    async fn count(&self, state: &mut RunState, shown: &RequestTools) {
+    async fn count(&self, state: &mut RunState, request_tools: &RequestTools) {
         let Some(counter) = self.executor.services().tokens.of_model(&state.config().model) else { return };
-        let Some(countable) = state.to_count(shown.exposure_record.tokens, &shown.tools) else { return };
+        let Some(countable) = state.to_count(request_tools.exposure_record.tokens, &request_tools.tools) else {
+            return;
+        };
         let estimate = countable.estimate;
         let count = move || {
             let counts = countable.texts.iter().map(|text| counter.count(text));
@@ -121,7 +123,7 @@ impl Driver {
     /// Records in transcript and events how room was made.
     pub(super) fn report_room(&self, state: &RunState, made: CompactionRecord, options: &RunOptions) {
         let CompactionRecord { layer, tokens: (before, after), results, messages, handle, usage } = made;
-        let EvictionCounts { results, kept } = results;
+        let EvictionCounts { results, stored: kept } = results;
         let tokens = |estimate: usize| state.in_tokens(estimate) as u64;
         let (before, after) = (tokens(before), tokens(after));
         let limit = state.context_limit().map_or(0, tokens);
@@ -162,7 +164,7 @@ impl ContextTrimmer<'_> {
             state.postpone_compaction();
             let plan = state.plan_without_model(self.tools);
             let more = self.evict(state, plan.truncate).await;
-            evicted = EvictionCounts { results: evicted.results + more.results, kept: evicted.kept + more.kept };
+            evicted = EvictionCounts { results: evicted.results + more.results, stored: evicted.stored + more.stored };
             full = plan.full;
         }
         if evicted.results > 0 {
@@ -203,7 +205,7 @@ impl ContextTrimmer<'_> {
             if let Some(evicted) = self.store_result(state, position).await {
                 counts.results += 1;
                 let result = state.result_at(position);
-                counts.kept += usize::from(result.is_some_and(|result| evicted.is_kept(result, &self.readers)));
+                counts.stored += usize::from(result.is_some_and(|result| evicted.is_kept(result, &self.readers)));
                 state.evict(evicted, &self.readers);
             }
         }
@@ -229,8 +231,8 @@ impl ContextTrimmer<'_> {
         evicted.files = files.values().cloned().collect();
         evicted.files.sort();
         // A preview of an earlier stored part may contain more than the stored text.
-        let known = self.ends_of(&evicted.texts).await;
-        let rest = content_beyond(&result.content, &evicted.texts, &known);
+        let previewed = self.ends_of(&evicted.texts).await;
+        let rest = content_beyond(&result.content, &evicted.texts, &previewed);
         // A result of files only is fully described by their handles.
         if (has_text(&rest) || evicted.files.len() > MAX_NOTE_FILES) && !self.readers.is_empty() {
             let stored = self.store_text(&content_text(&rest, &files)).await?;
@@ -246,12 +248,12 @@ impl ContextTrimmer<'_> {
     /// Returns beginning and end of the stored texts, as far as they can be read; previews show no more.
     async fn ends_of(&self, handles: &[String]) -> String {
         let (outputs, session) = (&self.driver.executor.services().outputs, &self.options.session.id);
-        let mut known = String::new();
+        let mut previewed = String::new();
         for handle in handles {
             let mut at = 0;
             while let Ok(slice) = outputs.read(session, handle, at, END_BYTES).await {
-                known.push_str(&slice.text);
-                known.push('\n');
+                previewed.push_str(&slice.text);
+                previewed.push('\n');
                 let end = slice.total_bytes.saturating_sub(END_BYTES as u64);
                 if at > 0 || slice.next_offset >= slice.total_bytes {
                     break;
@@ -259,7 +261,7 @@ impl ContextTrimmer<'_> {
                 at = end.max(slice.next_offset);
             }
         }
-        known
+        previewed
     }
 
     /// Stores the images and other files among these blocks.

@@ -67,8 +67,8 @@ impl Driver {
         state.on_request(exposure_record.tokens);
         self.record_request(&op, state, &request, exposure_record, options);
         let (session, tools) = (&*options.session, Some(exposure_record));
-        let (asked, lost) = (ModelQuestion::Answer(&request), options.lost.to_vec());
-        let ask = ModelAsk { op, session, model: &model, question: asked, tools, lost, note };
+        let (question, lost) = (ModelQuestion::Answer(&request), options.lost.to_vec());
+        let ask = ModelAsk { op, session, model: &model, question, tools, lost, note };
         let record = self.executor.models().open_record(ask);
         let answer = if state.config().dispatch == Dispatch::Streaming {
             let (events, mut calls) = StreamEvents::new(&text, self.executor.calls_per_turn());
@@ -199,13 +199,13 @@ impl Driver {
     ) {
         let services = self.executor.services();
         let (model, turn) = (&state.config().model, state.turns() + 1);
-        let shown = request.tools.iter().filter(|tool| tool.exposed != ToolVisibility::Deferred);
+        let listed_tools = request.tools.iter().filter(|tool| tool.exposed != ToolVisibility::Deferred);
         services.events.emit_routine(|| Event::ModelStarted {
             op: op.clone(),
             session: options.session.id.clone(),
             model: model.clone(),
             turn,
-            shown: shown.map(|tool| tool.name.clone()).collect(),
+            shown: listed_tools.map(|tool| tool.name.clone()).collect(),
             deferred: exposure_record.deferred,
             exposure: exposure_record.exposure,
         });

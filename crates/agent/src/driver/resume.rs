@@ -194,8 +194,8 @@ fn journal_outcome(call: &TurnCall, journal: &Journal, snapshot: &Snapshot) -> O
 /// Returns outcomes for calls whose tool has changed: a call runs only on the definition that the model saw.
 pub(super) fn changed_tools(state: &RunState, snapshot: &Snapshot) -> Vec<Outcome> {
     let changed = |call: &TurnCall| {
-        let (seen, entry) = (call.definition?, tool_view::called_entry(snapshot, &call.as_written())?);
-        (entry.tool.hash() != seen).then(|| {
+        let (hash_then, entry) = (call.definition?, tool_view::called_entry(snapshot, &call.as_written())?);
+        (entry.tool.hash() != hash_then).then(|| {
             let message = format!("{} has changed since it was called: look at it and call it again", call.wire_name);
             failed(call, Some(entry), ToolError::new(ErrorKind::UnknownTool, message))
         })

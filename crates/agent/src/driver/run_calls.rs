@@ -54,7 +54,7 @@ impl Driver {
         if !batch.grants.is_empty() {
             run.approver = Arc::new(GrantedApprover::new(batch.grants.clone(), run.approver));
         }
-        let asked: Vec<CallId> = batch.calls.iter().map(|call| call.id.clone()).collect();
+        let call_ids: Vec<CallId> = batch.calls.iter().map(|call| call.id.clone()).collect();
         let (repairs_before, started) = (batch.repairs.clone(), batch.started.clone());
         let (calls, excluded) = batch.in_order();
         run.excluded = excluded.into();
@@ -77,7 +77,7 @@ impl Driver {
         outcomes.extend(joined);
         let is_known = |id: &CallId| outcomes.iter().any(|outcome| outcome.call_id == *id);
         let lost: Vec<Outcome> = started.into_iter().filter(|id| !is_known(id)).map(lost_outcome).collect();
-        state.on_blocked(|id| asked.contains(id) && !is_known(id));
+        state.on_blocked(|id| call_ids.contains(id) && !is_known(id));
         outcomes.extend(lost);
         store_files(&mut outcomes, &*self.executor.services().outputs, &options.session.id).await;
         if let Some(watcher) = &options.watcher {
@@ -282,13 +282,13 @@ impl Approver for GrantedApprover {
     async fn ask(&self, request: &ApprovalRequest) -> ApprovalDecision {
         // A decision applies only to the call that the person was asked about. An agent's question was asked as its
         // caller's, under the id of that call.
-        let is_asked = |asked: &ApprovalRequest| {
-            (asked.call_id == request.call_id || !request.agents.is_empty())
-                && asked.agents == request.agents
-                && asked.tool == request.tool
-                && asked.definition == request.definition
-                && asked.binds_to.is_some()
-                && asked.binds_to == request.binds_to
+        let is_asked = |answered: &ApprovalRequest| {
+            (answered.call_id == request.call_id || !request.agents.is_empty())
+                && answered.agents == request.agents
+                && answered.tool == request.tool
+                && answered.definition == request.definition
+                && answered.binds_to.is_some()
+                && answered.binds_to == request.binds_to
         };
         match self.grants.iter().find(|grant| is_asked(&grant.request)) {
             Some(grant) => grant.decision.clone(),

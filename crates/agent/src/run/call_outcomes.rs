@@ -29,8 +29,8 @@ impl RunState {
         let mut changed = usage != Usage::default();
         let Phase::Calls { calls } = &mut self.phase else { return changed };
         for (id, record) in repairs {
-            let known = calls.iter_mut().find(|call| call.id == id && call.is_open() && call.repair.is_none());
-            if let Some(call) = known {
+            let repaired_call = calls.iter_mut().find(|call| call.id == id && call.is_open() && call.repair.is_none());
+            if let Some(call) = repaired_call {
                 call.repair = Some(Box::new(record));
                 changed = true;
             }

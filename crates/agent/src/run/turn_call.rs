@@ -325,8 +325,8 @@ pub(super) fn call_ids(messages: &[Message], removed: &[String], more: &[TurnCal
         Message::Assistant { calls, .. } => Some(calls),
         _ => None,
     });
-    let known = calls.flatten().map(|call| &call.id).chain(removed).cloned();
-    known.chain(more.iter().map(|call| call.id.to_string())).collect()
+    let used_ids = calls.flatten().map(|call| &call.id).chain(removed).cloned();
+    used_ids.chain(more.iter().map(|call| call.id.to_string())).collect()
 }
 
 /// Returns the calls of a complete answer. Streamed calls keep their ids; started ones are kept even if the answer
@@ -341,7 +341,7 @@ pub(super) fn take_calls(
     let mut calls = Vec::with_capacity(written.len());
     for (index, call) in written.into_iter().enumerate() {
         let call = match streamed.iter().position(|streamed| streamed.is_written_as(&call)) {
-            Some(known) => streamed.remove(known),
+            Some(index_of_streamed) => streamed.remove(index_of_streamed),
             None => TurnCall::new(call, CallPosition { turn, index }, &ids, resolve),
         };
         ids.insert(call.id.to_string());
@@ -468,8 +468,10 @@ fn stored_handles(outcome: &Outcome) -> Vec<String> {
 fn repair_note(outcome: &Outcome) -> Option<String> {
     let mended = outcome.provenance.repair.as_ref().filter(|record| record.end == RepairOutcome::Accepted);
     if let Some(candidate) = mended.and_then(|record| record.candidate.as_ref()) {
-        let shown = head_and_tail(&candidate.to_string(), MAX_NOTE);
-        return Some(format!("[toolwright notice] Your arguments did not fit the schema; the call ran with {shown}."));
+        let excerpt = head_and_tail(&candidate.to_string(), MAX_NOTE);
+        return Some(format!(
+            "[toolwright notice] Your arguments did not fit the schema; the call ran with {excerpt}."
+        ));
     }
     let is_batch = outcome.tool.as_ref().is_some_and(|tool| tool.as_str() == BATCH_ID);
     let in_an_item = |cut: &&str| is_batch && outcome.ok && cut.matches('/').count() > 1;

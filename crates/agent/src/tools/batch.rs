@@ -60,7 +60,7 @@ impl Tool for BatchTool {
             },
             "required": ["id", "tool", "parameters"],
         });
-        let shown = json!({
+        let listed_schema = json!({
             "type": "object",
             "properties": {"items": {"type": "array", "items": item, "minItems": 1, "maxItems": MAX_ITEMS}},
             "required": ["items"],
@@ -73,7 +73,7 @@ impl Tool for BatchTool {
         let taken = json!({"type": "object", "properties": {"items": list, "calls": list}});
         let description = "Runs several tools at once and gives their results in order: [{id, tool, ok, output or error}]. \
             An item that fails does not keep the others from running. With an item that is not valid, none runs.";
-        let mut definition = define(BATCH_ID, description, shown, taken);
+        let mut definition = define(BATCH_ID, description, listed_schema, taken);
         definition.effects = self.effects;
         definition.timeout = Some(TIMEOUT);
         definition.capabilities.insert(WHOLE_ITEMS.into(), json!(true));

@@ -49,8 +49,8 @@ impl Tool for FinalReportTool {
     fn definition(&self) -> ToolDefinition {
         let status = json!({"type": "string", "enum": ["success", "failure", "partial"]});
         let metadata = json!({"type": "object"});
-        let asked = self.config.as_ref();
-        let formats = match asked {
+        let config = self.config.as_ref();
+        let formats = match config {
             Some(config) => vec![config.format().as_str()],
             None => Format::ALL.map(Format::as_str).to_vec(),
         };
@@ -58,7 +58,7 @@ impl Tool for FinalReportTool {
         let mut required = vec!["status", "format"];
         let mut definitions = Map::new();
         let content = json!({"type": "string"});
-        match asked {
+        match config {
             Some(config) if config.format() == Format::Json => {
                 let schema = config.schema().cloned().unwrap_or_else(|| json!({"type": "object"}));
                 properties["content_json"] = part(schema, &mut definitions);
@@ -74,8 +74,8 @@ impl Tool for FinalReportTool {
             }
         }
         properties["metadata"] = metadata.clone();
-        let mut shown = json!({"type": "object", "properties": properties, "required": required});
-        definitions.into_iter().for_each(|(name, schemas)| shown[name] = schemas);
+        let mut listed_schema = json!({"type": "object", "properties": properties, "required": required});
+        definitions.into_iter().for_each(|(name, schemas)| listed_schema[name] = schemas);
         let taken = json!({
             "type": "object",
             "properties": {
@@ -84,9 +84,9 @@ impl Tool for FinalReportTool {
         });
         let description = "Ends the run with your answer. Call it once, when the task is done or cannot be; other \
             calls of the same turn still finish.";
-        let mut definition = define(FINAL_REPORT_ID, description, shown, taken);
+        let mut definition = define(FINAL_REPORT_ID, description, listed_schema, taken);
         definition.contribution =
-            asked.map(|_| "Give your final answer by calling agent__final_report, not as text.".to_owned());
+            config.map(|_| "Give your final answer by calling agent__final_report, not as text.".to_owned());
         definition
     }
 

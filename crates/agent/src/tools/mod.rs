@@ -88,11 +88,12 @@ pub fn batch_provider() -> Result<Arc<dyn Provider>, RegistrationError> {
     Ok(Arc::new(StaticProvider::new(NAMESPACE, ProviderKind::Builtin, tools)?))
 }
 
-/// Returns a definition: models see the schema `shown`, and arguments are validated against `taken`.
+/// Returns a definition: models see the schema `listed_schema`, and arguments are validated against `accepted_schema`.
 #[expect(clippy::expect_used, reason = "the ids are constants, and every test parses them")]
-fn define(id: &str, description: &str, shown: Value, taken: Value) -> ToolDefinition {
-    let mut definition = ToolDefinition::new(ToolId::parse(id).expect("a legal id"), description, Some(taken));
-    definition.provider_schema = Some(shown);
+fn define(id: &str, description: &str, listed_schema: Value, accepted_schema: Value) -> ToolDefinition {
+    let mut definition =
+        ToolDefinition::new(ToolId::parse(id).expect("a legal id"), description, Some(accepted_schema));
+    definition.provider_schema = Some(listed_schema);
     definition.effects = Effects::READ;
     definition.strict = Some(false);
     definition
@@ -154,10 +155,11 @@ impl Tool for TaskStatusTool {
                 "required": required,
             })
         };
-        let shown = schema(&["status", "done", "pending", "now", "ready_for_final_report", "need_to_run_more_tools"]);
+        let listed_schema =
+            schema(&["status", "done", "pending", "now", "ready_for_final_report", "need_to_run_more_tools"]);
         let description = "Says how far the task is. Call it beside other tools, not instead of them. With status \
             completed, ready_for_final_report true and need_to_run_more_tools false, your next turn is the last.";
-        define(TASK_STATUS_ID, description, shown, schema(&["status"]))
+        define(TASK_STATUS_ID, description, listed_schema, schema(&["status"]))
     }
 
     async fn run(&self, arguments: Value, _context: &ToolContext) -> Result<ToolOutput, ToolError> {

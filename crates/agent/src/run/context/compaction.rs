@@ -210,12 +210,12 @@ impl RunState {
         let limit = tools.window.map_or(limit, |window| limit.min(self.context.gauge.estimate(window / 2)));
         let turns = self.turns_in(range);
         let ContextState { notes, handles, memory, .. } = &self.context;
-        let known = RenderContext { originals: &sources.originals, files: &sources.files, notes, handles };
+        let render_context = RenderContext { originals: &sources.originals, files: &sources.files, notes, handles };
         let earlier = memory.as_ref().map(Memory::to_text);
         let room = limit / SUMMARIZED * BYTES;
-        let summarized = render::with_earlier(earlier.as_deref(), &turns, known, SUMMARIZED_RESULT, room);
+        let summarized = render::with_earlier(earlier.as_deref(), &turns, render_context, SUMMARIZED_RESULT, room);
         let all = (limit / READ).min(PART * MAX_PARTS);
-        let facts = parts(&within(&turns, known, usize::MAX, all * BYTES), PART.min(all) * BYTES, MAX_PARTS);
+        let facts = parts(&within(&turns, render_context, usize::MAX, all * BYTES), PART.min(all) * BYTES, MAX_PARTS);
         let words = (memory_tokens(limit) * 3 / 4).clamp(*WORDS.start(), *WORDS.end());
         let texts = std::iter::once(&summarized).chain(&facts).map(|text| EstimatedTokens::of_text(text));
         let tokens = texts.sum::<usize>() + words + facts.len() * FACTS * FACT_TOKENS;

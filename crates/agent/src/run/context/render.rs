@@ -63,15 +63,16 @@ pub(super) struct AuthorTexts {
 
 /// Renders the turns as the model saw them.
 pub(super) fn whole(messages: &[AuthoredMessage<'_>], files: &BinaryHandles) -> String {
-    let known = RenderContext { originals: &HashMap::new(), files, notes: &BTreeSet::new(), handles: &BTreeMap::new() };
-    render(messages, known, usize::MAX, usize::MAX)
+    let context =
+        RenderContext { originals: &HashMap::new(), files, notes: &BTreeSet::new(), handles: &BTreeMap::new() };
+    render(messages, context, usize::MAX, usize::MAX)
 }
 
 /// Renders the turns as [`within`] does, after the summary of `earlier` turns.
 pub(super) fn with_earlier(
     earlier: Option<&str>,
     messages: &[AuthoredMessage<'_>],
-    known: RenderContext<'_>,
+    context: RenderContext<'_>,
     longest: usize,
     max: usize,
 ) -> String {
@@ -80,21 +81,26 @@ pub(super) fn with_earlier(
         say(&mut text, "Summary of what was before", earlier);
     }
     let left = max.saturating_sub(text.len()).max(max / 2);
-    text + &within(messages, known, longest, left)
+    text + &within(messages, context, longest, left)
 }
 
 /// Renders the turns in at most `max` bytes, with original results of at most `longest` bytes each. If that is too
 /// much, results are shortened step by step, then messages, then the whole.
-pub(super) fn within(messages: &[AuthoredMessage<'_>], known: RenderContext<'_>, longest: usize, max: usize) -> String {
+pub(super) fn within(
+    messages: &[AuthoredMessage<'_>],
+    context: RenderContext<'_>,
+    longest: usize,
+    max: usize,
+) -> String {
     let mut text = String::new();
     for result in RESULT.into_iter().filter(|&result| result <= longest) {
-        text = render(messages, known, result, usize::MAX);
+        text = render(messages, context, result, usize::MAX);
         if text.len() <= max {
             return text;
         }
     }
     for message in [MESSAGE, MESSAGE / 8] {
-        text = render(messages, known, RESULT[RESULT.len() - 1], message);
+        text = render(messages, context, RESULT[RESULT.len() - 1], message);
         if text.len() <= max {
             return text;
         }
@@ -150,7 +156,7 @@ pub(super) fn escape_marks(text: &str) -> String {
     out
 }
 
-fn render(messages: &[AuthoredMessage<'_>], known: RenderContext<'_>, result: usize, message: usize) -> String {
+fn render(messages: &[AuthoredMessage<'_>], context: RenderContext<'_>, result: usize, message: usize) -> String {
     let mut out = String::new();
     for one in messages {
         match one.message {
@@ -160,7 +166,7 @@ fn render(messages: &[AuthoredMessage<'_>], known: RenderContext<'_>, result: us
                     MessageAuthor::Program => "Toolwright".to_owned(),
                     MessageAuthor::Source(source) => format!("Result of {}", one_line(source)),
                 };
-                say(&mut out, &who, &cut(&content_text(content, known.files), message));
+                say(&mut out, &who, &cut(&content_text(content, context.files), message));
             }
             Message::Assistant { text, calls, .. } => {
                 if !text.trim().is_empty() {
@@ -174,7 +180,7 @@ fn render(messages: &[AuthoredMessage<'_>], known: RenderContext<'_>, result: us
                 for one in results {
                     let failed = if one.is_error { " (failed)" } else { "" };
                     let who = format!("Result of {}{failed}", one_line(&one.name));
-                    say(&mut out, &who, &result_text(one, known, result));
+                    say(&mut out, &who, &result_text(one, context, result));
                 }
             }
         }
@@ -195,20 +201,20 @@ pub(super) fn say(out: &mut String, who: &str, text: &str) {
     out.push('\n');
 }
 
-fn result_text(result: &CallResult, known: RenderContext<'_>, max: usize) -> String {
-    let shown = || content_text(&result.content, known.files);
-    match known.originals.get(&result.call_id) {
-        Some(whole) if known.notes.contains(&result.call_id) => cut(whole, max),
+fn result_text(result: &CallResult, context: RenderContext<'_>, max: usize) -> String {
+    let as_text = || content_text(&result.content, context.files);
+    match context.originals.get(&result.call_id) {
+        Some(whole) if context.notes.contains(&result.call_id) => cut(whole, max),
         Some(whole) => {
-            let handles = known.handles.get(&result.call_id).map_or(&[][..], Vec::as_slice);
-            let besides = content_text(&content_beyond(&result.content, handles, whole), known.files);
+            let handles = context.handles.get(&result.call_id).map_or(&[][..], Vec::as_slice);
+            let besides = content_text(&content_beyond(&result.content, handles, whole), context.files);
             match besides.trim() {
                 "" => cut(whole, max),
                 besides => cut(&format!("{}\n{besides}", whole.trim_end()), max),
             }
         }
-        None if known.notes.contains(&result.call_id) => shown(),
-        None => cut(&shown(), max),
+        None if context.notes.contains(&result.call_id) => as_text(),
+        None => cut(&as_text(), max),
     }
 }
 

@@ -65,7 +65,7 @@ impl UserMessages {
     /// Returns the messages in about `room` tokens, the oldest first, and how many are left out. The newest are taken
     /// first; a long one leaves half of the room to earlier ones.
     pub(super) fn within(&self, room: usize) -> Option<String> {
-        let (mut left, mut shown) = (room, Vec::new());
+        let (mut left, mut fitting) = (room, Vec::new());
         for (at, message) in self.messages.iter().enumerate().rev() {
             let tokens = EstimatedTokens::of_text(message);
             // Uses the message's own ratio of bytes to tokens.
@@ -77,10 +77,10 @@ impl UserMessages {
                 continue;
             }
             left -= takes;
-            shown.push((at, text));
+            fitting.push((at, text));
         }
-        let gone = self.left_out + self.messages.len() - shown.len();
-        if gone == 0 && shown.is_empty() {
+        let gone = self.left_out + self.messages.len() - fitting.len();
+        if gone == 0 && fitting.is_empty() {
             return None;
         }
         let mut out = String::new();
@@ -89,7 +89,7 @@ impl UserMessages {
             let _ = writeln!(out, "({gone} more messages of the user had no room here; they hold too)\n");
         }
         let mut before = self.older > 0 && !self.is_older();
-        for (at, text) in shown.iter().rev() {
+        for (at, text) in fitting.iter().rev() {
             if before && *at >= self.older {
                 out.push_str("(here the user said the message of the current task, which stands above)\n\n");
                 before = false;
