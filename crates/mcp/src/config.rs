@@ -268,9 +268,9 @@ fn flatten_transport(schema: &mut Schema) {
     }
     let Some(own) = object.get_mut("properties").and_then(Value::as_object_mut) else { return };
     let mut all: Map<String, Value> = own.remove_entry("enabled").into_iter().collect();
-    let said = "The transport. Default: `stdio` with `command`; with `url`, `ws` for ws:// and wss:// addresses, else \
+    let description = "The transport. Default: `stdio` with `command`; with `url`, `ws` for ws:// and wss:// addresses, else \
                 `http`.";
-    all.insert("type".into(), serde_json::json!({"description": said, "oneOf": kinds}));
+    all.insert("type".into(), serde_json::json!({"description": description, "oneOf": kinds}));
     all.append(&mut keys);
     all.append(own);
     *own = all;

@@ -204,8 +204,8 @@ impl<'a> Exchange<'a> {
         headers: Vec<(HeaderName, HeaderValue)>,
         params: &mut Params<'_>,
     ) -> Result<R, ToolError> {
-        let asked = pin!(self.attempt(method, name, headers, params)).await;
-        asked.map_err(|error| tool_error(self.server, what, error))
+        let result = pin!(self.attempt(method, name, headers, params)).await;
+        result.map_err(|error| tool_error(self.server, what, error))
     }
 
     /// Like [`Exchange::ask`], with the raw failure.

@@ -61,7 +61,7 @@ pub(crate) fn resources() -> Vec<ListedTool> {
 
 /// Returns a tool for each prompt. Prompts without a name are skipped.
 pub(crate) fn prompts(listed: &[Value]) -> Vec<ListedTool> {
-    let shown = |prompt: &Value| {
+    let prompt_tool = |prompt: &Value| {
         let name = prompt.get("name").and_then(Value::as_str).filter(|name| !name.is_empty())?;
         let mut properties = Map::new();
         let mut required = Vec::new();
@@ -85,7 +85,7 @@ pub(crate) fn prompts(listed: &[Value]) -> Vec<ListedTool> {
         }
         Some(ListedTool::new(format!("{PROMPT}{name}"), tool, WrappedMethod::Prompt(name.to_owned())))
     };
-    listed.iter().filter_map(shown).collect()
+    listed.iter().filter_map(prompt_tool).collect()
 }
 
 /// Runs a tool that stands for a prompt or resource method.

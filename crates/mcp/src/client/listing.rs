@@ -64,7 +64,7 @@ pub(crate) async fn fetch_checked(
     check: &mut (dyn FnMut(&mut Value) + Send),
 ) -> Result<RawList, AskError> {
     let mut list = RawList::default();
-    let mut seen = HashSet::new();
+    let mut seen_cursors = HashSet::new();
     let mut cursor: Option<String> = None;
     for _ in 0..bounds.pages {
         let params = cursor.iter().map(|cursor| ("cursor".to_owned(), cursor.as_str().into())).collect();
@@ -94,7 +94,7 @@ pub(crate) async fn fetch_checked(
             _ => return Ok(list),
         };
         if let Some(next) = &cursor
-            && !seen.insert(next.clone())
+            && !seen_cursors.insert(next.clone())
         {
             list.cut = Some(format!("its pages of {key} go in a circle; each was read once"));
             return Ok(list);
@@ -110,7 +110,7 @@ pub(crate) struct ListInput<'a> {
     /// Its tools.
     pub(crate) tools: &'a [Value],
     /// Our tools for its resources and prompts.
-    pub(crate) shown: Vec<ListedTool>,
+    pub(crate) resource_tools: Vec<ListedTool>,
     /// How header marks are handled.
     pub(crate) marks: HeaderMarks,
 }
@@ -141,7 +141,7 @@ pub(crate) struct ListedTools {
 /// When the namespace is illegal.
 pub(crate) fn build(options: &McpServerOptions, raw: ListInput<'_>) -> Result<ListedTools, ProviderError> {
     let mut listed = ListedTools::default();
-    let mut sound = Vec::with_capacity(raw.tools.len() + raw.shown.len());
+    let mut sound = Vec::with_capacity(raw.tools.len() + raw.resource_tools.len());
     let mut names = HashSet::new();
     for (index, tool) in raw.tools.iter().enumerate() {
         match checked(tool) {
@@ -159,7 +159,7 @@ pub(crate) fn build(options: &McpServerOptions, raw: ListInput<'_>) -> Result<Li
             }
         }
     }
-    for ListedTool { name, fields, wrapped_method } in &raw.shown {
+    for ListedTool { name, fields, wrapped_method } in &raw.resource_tools {
         if names.insert(name) {
             sound.push((
                 name,
@@ -184,7 +184,7 @@ pub(crate) fn build(options: &McpServerOptions, raw: ListInput<'_>) -> Result<Li
         } else {
             let definition = definition(options, id, tool);
             listed.tools.push(match options.config.tools.get(name) {
-                Some(shown) => RegisteredTool::foreign_with_overrides(definition, name, shown),
+                Some(overrides) => RegisteredTool::foreign_with_overrides(definition, name, overrides),
                 None => RegisteredTool::foreign(definition, name),
             });
             listed.facts.0.extend(fact.map(|fact| (name.to_owned(), fact)));
@@ -251,8 +251,8 @@ fn definition(options: &McpServerOptions, id: toolwright_core::ToolId, tool: &Ma
     definition.no_schema_mode = options.config.no_schema_mode;
     let name = text(tool, "name").unwrap_or_default();
     // The operator's effects override the server's hints.
-    let said = options.config.tools.get(&name).and_then(|shown| shown.effects);
-    let of_server = options.config.cache.0.filter(|_| said.unwrap_or(definition.effects).read_only);
+    let overridden_effects = options.config.tools.get(&name).and_then(|shown| shown.effects);
+    let of_server = options.config.cache.0.filter(|_| overridden_effects.unwrap_or(definition.effects).read_only);
     definition.cache_ttl = options.config.tools_cache.get(&name).map_or(of_server, |ttl| ttl.0);
     let rest: Map<String, Value> = tool
         .iter()
@@ -320,17 +320,17 @@ impl Manifest {
     /// # Errors
     /// When the namespace is illegal.
     pub(crate) fn build(&self, options: &McpServerOptions) -> Result<ListedTools, ProviderError> {
-        let mut shown = Vec::new();
+        let mut resource_tools = Vec::new();
         if options.config.resources == AsTools::Yes && self.capabilities.contains_key("resources") {
-            shown.extend(listed_as_tools::resources());
+            resource_tools.extend(listed_as_tools::resources());
         }
         if options.config.prompts == AsTools::Yes {
-            shown.extend(listed_as_tools::prompts(&self.prompts));
+            resource_tools.extend(listed_as_tools::prompts(&self.prompts));
         }
         let is_modern = self.version.as_deref().is_some_and(|version| MODERN_VERSIONS.contains(&version));
         let has_headers = matches!(options.config.transport, McpTransport::Http { .. });
         let marks = if is_modern && has_headers { HeaderMarks::Followed } else { HeaderMarks::Ignored };
-        build(options, ListInput { tools: &self.tools, shown, marks })
+        build(options, ListInput { tools: &self.tools, resource_tools, marks })
     }
 }
 

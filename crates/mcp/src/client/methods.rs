@@ -242,8 +242,8 @@ impl NonToolLists {
     /// # Errors
     /// Why there is none.
     pub(crate) async fn list(&self, kind: ListKind) -> Result<Arc<[Value]>, String> {
-        if let Some(kept) = self.kept(kind).await {
-            return Ok(kept);
+        if let Some(stored_items) = self.stored_items(kind).await {
+            return Ok(stored_items);
         }
         let mut renewed = false;
         loop {
@@ -296,15 +296,15 @@ impl NonToolLists {
     }
 
     /// Returns the stored list of a lazy server that is not running.
-    async fn kept(&self, kind: ListKind) -> Option<Arc<[Value]>> {
+    async fn stored_items(&self, kind: ListKind) -> Option<Arc<[Value]>> {
         if !self.source.options.config.lazy || !self.source.pool.are_idle() {
             return None;
         }
-        let mut kept = self.manifests.manifest(&self.key(kind)).await.unwrap_or_else(|error| {
+        let mut stored_list = self.manifests.manifest(&self.key(kind)).await.unwrap_or_else(|error| {
             tracing::debug!(server = self.source.options.name, "what it listed was not read: {error}");
             None
         })?;
-        match kept.get_mut("items").map(Value::take) {
+        match stored_list.get_mut("items").map(Value::take) {
             Some(Value::Array(items)) => Some(items.into()),
             _ => None,
         }
@@ -314,12 +314,12 @@ impl NonToolLists {
         if !self.source.options.config.lazy {
             return;
         }
-        let kept = json!({"items": items});
+        let list_json = json!({"items": items});
         let key = self.key(kind);
-        let done = if to_json(&kept).len() > MAX_KEPT {
+        let done = if to_json(&list_json).len() > MAX_KEPT {
             self.manifests.remove_manifest(&key).await.map(drop)
         } else {
-            self.manifests.set_manifest(&key, &kept).await
+            self.manifests.set_manifest(&key, &list_json).await
         };
         if let Err(error) = done {
             tracing::debug!(server = self.source.options.name, "what it listed was not kept: {error}");

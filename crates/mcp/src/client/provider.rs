@@ -188,16 +188,16 @@ impl McpProvider {
 
     /// Returns the stored manifest of the last run.
     async fn manifest(&self) -> Option<Manifest> {
-        let mut kept = match self.deps.manifests.manifest(&self.manifest_key).await {
-            Ok(kept) => kept?,
+        let mut stored_manifest = match self.deps.manifests.manifest(&self.manifest_key).await {
+            Ok(stored) => stored?,
             Err(error) => {
                 tracing::debug!(server = self.options().name, "the cached tool list was not read: {error}");
                 return None;
             }
         };
         // Its tools stay as they are: to read them as JSON of any type would be to make each once more.
-        let Value::Array(tools) = kept.as_object_mut()?.shift_remove("tools")? else { return None };
-        Some(Manifest { tools, ..Manifest::deserialize(kept).ok()? })
+        let Value::Array(tools) = stored_manifest.as_object_mut()?.shift_remove("tools")? else { return None };
+        Some(Manifest { tools, ..Manifest::deserialize(stored_manifest).ok()? })
     }
 
     /// Takes over a manifest. Returns the tools it offers.
@@ -233,13 +233,13 @@ impl McpProvider {
     }
 
     async fn keep_manifest(&self, manifest: &Manifest) {
-        let kept = match serde_json::to_value(manifest) {
+        let stored = match serde_json::to_value(manifest) {
             Ok(value) => {
                 self.deps.manifests.set_manifest(&self.manifest_key, &value).await.map_err(|error| error.to_string())
             }
             Err(error) => Err(error.to_string()),
         };
-        if let Err(error) = kept {
+        if let Err(error) = stored {
             tracing::debug!(server = self.options().name, "the tool list was not cached: {error}");
         }
     }
@@ -336,8 +336,8 @@ impl Provider for McpProvider {
     }
 
     fn instructions(&self) -> Option<String> {
-        let said = self.managed().current().and_then(|connection| connection.server().instructions.clone());
-        said.or_else(|| self.listed().instructions.clone())
+        let instructions = self.managed().current().and_then(|connection| connection.server().instructions.clone());
+        instructions.or_else(|| self.listed().instructions.clone())
     }
 
     fn mcp_peer(&self) -> Option<McpPeer> {
@@ -365,9 +365,13 @@ impl Provider for McpProvider {
     }
 
     fn capabilities(&self) -> Option<Arc<Map<String, Value>>> {
-        let said = self.managed().current().map(|connection| Arc::clone(&connection.server().capabilities));
-        let said = said.or_else(|| self.listed().capabilities.clone())?;
-        Some(if self.options().config.shared { said } else { self.announced.without_subscriptions(said) })
+        let capabilities = self.managed().current().map(|connection| Arc::clone(&connection.server().capabilities));
+        let capabilities = capabilities.or_else(|| self.listed().capabilities.clone())?;
+        Some(if self.options().config.shared {
+            capabilities
+        } else {
+            self.announced.without_subscriptions(capabilities)
+        })
     }
 
     fn on_notice(&self, notify: NoticeSink) {

@@ -295,17 +295,17 @@ pub(crate) struct Announcement(Mutex<Option<(AnnouncedObject, AnnouncedObject)>>
 impl Announcement {
     /// Returns them without resource subscriptions, for a server with a connection per session: an update belongs to
     /// one session, whose connection may end while other sessions are subscribed to the same resource.
-    pub(crate) fn without_subscriptions(&self, said: AnnouncedObject) -> AnnouncedObject {
+    pub(crate) fn without_subscriptions(&self, capabilities: AnnouncedObject) -> AnnouncedObject {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, shown)) = last.as_ref().filter(|(of, _)| Arc::ptr_eq(of, &said)) {
-            return Arc::clone(shown);
+        if let Some((_, announced)) = last.as_ref().filter(|(of, _)| Arc::ptr_eq(of, &capabilities)) {
+            return Arc::clone(announced);
         }
-        let mut shown = Map::clone(&said);
-        if let Some(resources) = shown.get_mut("resources").and_then(Value::as_object_mut) {
+        let mut announced = Map::clone(&capabilities);
+        if let Some(resources) = announced.get_mut("resources").and_then(Value::as_object_mut) {
             resources.shift_remove("subscribe");
         }
-        let shown = Arc::new(shown);
-        *last = Some((said, Arc::clone(&shown)));
-        shown
+        let announced = Arc::new(announced);
+        *last = Some((capabilities, Arc::clone(&announced)));
+        announced
     }
 }

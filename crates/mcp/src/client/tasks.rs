@@ -260,8 +260,8 @@ fn params_of<'a>(exchange: &Exchange<'a>, method: &str, id: &str) -> Params<'a> 
 
 /// Returns the pause before the next poll of the task.
 fn pause(task: &Value) -> Duration {
-    let said = task.get("pollIntervalMs").or_else(|| task.get("pollInterval")).and_then(Value::as_u64);
-    said.map_or(POLL, Duration::from_millis).clamp(POLL_BOUNDS.0, POLL_BOUNDS.1)
+    let interval_ms = task.get("pollIntervalMs").or_else(|| task.get("pollInterval")).and_then(Value::as_u64);
+    interval_ms.map_or(POLL, Duration::from_millis).clamp(POLL_BOUNDS.0, POLL_BOUNDS.1)
 }
 
 /// A task that has not ended: dropped, it is cancelled at the server.

@@ -54,9 +54,9 @@ pub(crate) async fn follow<R: Reply>(
     if pages.is_empty() || !can_see || client.follows_pages() {
         return Err(with_pages(refused, &pages));
     }
-    for asked in &pages {
-        if !agrees(client.ask(vec![question(asked.params.clone())]).await)? {
-            return Err(declined(exchange.server, &asked.page));
+    for page in &pages {
+        if !agrees(client.ask(vec![question(page.params.clone())]).await)? {
+            return Err(declined(exchange.server, &page.page));
         }
     }
     let done = awaited.all();
@@ -69,7 +69,7 @@ pub(crate) async fn follow<R: Reply>(
             expired.store(tokio::time::timeout(EXPIRY, done).await.is_err(), Ordering::Relaxed);
         };
         let is_declined = match client.ask_until(vec![question(form)], pin!(over)).await {
-            Some(said) => !agrees(said)?,
+            Some(answers) => !agrees(answers)?,
             None if expired.load(Ordering::Relaxed) => return Err(with_pages(refused, &pages)),
             None => false,
         };
@@ -111,14 +111,18 @@ fn pages(refused: Option<&ProtocolError>) -> Vec<RequestedPage> {
     let Some(list) = data.and_then(|data| data.get("elicitations")).and_then(Value::as_array) else {
         return Vec::new();
     };
-    let asked = |one: &Value| {
+    let page_request = |one: &Value| {
         let mut params = one.as_object()?.clone();
         params.insert("mode".to_owned(), "url".into());
         let params = Value::Object(params);
         let id = params.get("elicitationId").and_then(Value::as_str).map(str::to_owned);
         Some(RequestedPage { page: Page::of(&params).ok()?, params, id })
     };
-    if list.len() > MAX_PAGES { Vec::new() } else { list.iter().map(asked).collect::<Option<_>>().unwrap_or_default() }
+    if list.len() > MAX_PAGES {
+        Vec::new()
+    } else {
+        list.iter().map(page_request).collect::<Option<_>>().unwrap_or_default()
+    }
 }
 
 /// The form that asks whether the user is done: not every server reports it.

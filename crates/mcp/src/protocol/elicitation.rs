@@ -120,11 +120,11 @@ impl Form {
     ///
     /// # Errors
     /// All faults.
-    pub fn check(&self, mut given: Map<String, Value>) -> Result<Map<String, Value>, Vec<String>> {
+    pub fn check(&self, mut answers: Map<String, Value>) -> Result<Map<String, Value>, Vec<String>> {
         let mut content = Map::new();
         let mut wrong = Vec::new();
         for field in &self.fields {
-            match given.shift_remove(&field.name).or_else(|| field.default.clone()) {
+            match answers.shift_remove(&field.name).or_else(|| field.default.clone()) {
                 Some(value) => match field.check(value) {
                     Ok(value) => drop(content.insert(field.name.clone(), value)),
                     Err(why) => wrong.push(format!("`{}`: {why}", field.name)),
@@ -133,7 +133,7 @@ impl Form {
                 None => {}
             }
         }
-        wrong.extend(given.keys().map(|name| format!("there is no field `{name}`")));
+        wrong.extend(answers.keys().map(|name| format!("there is no field `{name}`")));
         if wrong.is_empty() { Ok(content) } else { Err(wrong) }
     }
 }

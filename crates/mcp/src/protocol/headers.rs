@@ -152,7 +152,7 @@ pub fn may_be_marked(schema: &Value) -> bool {
 /// An invalid mark; such a tool must not be offered over HTTP.
 pub fn mirrored(schema: &Value) -> Result<Vec<MirroredParameter>, String> {
     let mut found = Vec::new();
-    let mut seen = HashSet::new();
+    let mut seen_names = HashSet::new();
     let mut open = vec![(Some(Vec::new()), schema)];
     while let Some((path, node)) = open.pop() {
         let Some(fields) = node.as_object() else { continue };
@@ -161,7 +161,7 @@ pub fn mirrored(schema: &Value) -> Result<Vec<MirroredParameter>, String> {
                 return Err(format!("{MARK} stands where no single parameter is meant"));
             };
             let header = checked(&path.join("."), mark, fields)?;
-            if !seen.insert(header.clone()) {
+            if !seen_names.insert(header.clone()) {
                 return Err(format!("two parameters have the same {MARK} `{header}`"));
             }
             found.push(MirroredParameter { header: format!("{PARAM_PREFIX}{header}"), path });

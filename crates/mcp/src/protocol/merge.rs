@@ -11,7 +11,7 @@ use toolwright_core::tool_id::{short_hash, wire_candidate};
 /// Hash digits that distinguish two names.
 const DIGITS: usize = 6;
 
-fn shown(kind: ListKind, server: &str, own: &str) -> String {
+fn merged_name_of(kind: ListKind, server: &str, own: &str) -> String {
     match kind {
         ListKind::Prompts => wire_candidate(server, own),
         ListKind::Resources | ListKind::Templates => own.to_owned(),
@@ -56,13 +56,13 @@ pub fn merge(kind: ListKind, lists: Vec<(&str, &[Value])>) -> MergedItems {
     for (server, list) in lists {
         for item in list {
             let Some(own) = item.get(kind.item_key()).and_then(Value::as_str).map(str::to_owned) else { continue };
-            let Some(shown) = free_name(kind, server, &own, &merged.by_shown_name) else { continue };
+            let Some(merged_name) = free_name(kind, server, &own, &merged.by_shown_name) else { continue };
             let mut item = item.clone();
-            if shown != own {
-                item[kind.item_key()] = shown.clone().into();
+            if merged_name != own {
+                item[kind.item_key()] = merged_name.clone().into();
             }
             merged.items.push(item);
-            merged.by_shown_name.insert(shown, ItemOrigin { server: server.to_owned(), own });
+            merged.by_shown_name.insert(merged_name, ItemOrigin { server: server.to_owned(), own });
         }
     }
     merged
@@ -70,7 +70,7 @@ pub fn merge(kind: ListKind, lists: Vec<(&str, &[Value])>) -> MergedItems {
 
 fn free_name(kind: ListKind, server: &str, own: &str, taken: &HashMap<String, ItemOrigin>) -> Option<String> {
     let is_same = |name: &str| taken.get(name).is_some_and(|other| other.server == server && other.own == own);
-    let names = [shown(kind, server, own), disambiguated_name(kind, server, own)];
+    let names = [merged_name_of(kind, server, own), disambiguated_name(kind, server, own)];
     if names.iter().any(|name| is_same(name)) {
         return None;
     }
@@ -78,10 +78,10 @@ fn free_name(kind: ListKind, server: &str, own: &str, taken: &HashMap<String, It
 }
 
 /// Replaces a resource's own address in a result of `resources/read` with the merged one.
-pub fn rewrite_uri(result: &mut Map<String, Value>, own: &str, shown: &str) {
+pub fn rewrite_uri(result: &mut Map<String, Value>, own: &str, merged_uri: &str) {
     for content in result.get_mut("contents").and_then(Value::as_array_mut).into_iter().flatten() {
         if content.get("uri").and_then(Value::as_str) == Some(own) {
-            content["uri"] = shown.into();
+            content["uri"] = merged_uri.into();
         }
     }
 }

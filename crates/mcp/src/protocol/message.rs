@@ -119,8 +119,8 @@ impl RpcError {
     /// The error for an unknown method.
     #[must_use]
     pub fn method_not_found(method: &str) -> Self {
-        let shown: String = method.chars().take(100).collect();
-        Self::new(Self::METHOD_NOT_FOUND, format!("this server has no method `{shown}`"))
+        let quoted_method: String = method.chars().take(100).collect();
+        Self::new(Self::METHOD_NOT_FOUND, format!("this server has no method `{quoted_method}`"))
     }
 }
 

@@ -193,10 +193,10 @@ pub(crate) fn id_of_head(head: &[u8]) -> Option<RequestId> {
             Ok(())
         }
     }
-    let seen = Cell::new(None);
+    let fields_found = Cell::new(None);
     // It ends in the middle, which is an error after all that counts.
-    let _ = serde_json::Deserializer::from_slice(head).deserialize_map(Fields(&seen));
-    seen.get()
+    let _ = serde_json::Deserializer::from_slice(head).deserialize_map(Fields(&fields_found));
+    fields_found.get()
 }
 
 /// Counts lines that are no messages.
@@ -216,8 +216,8 @@ impl StdoutNoise {
         self.lines.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(line.len() as u64, Ordering::Relaxed);
         self.first.get_or_init(|| {
-            let shown = String::from_utf8_lossy(&line[..line.len().min(4 * EXCERPT)]);
-            shown.trim().chars().take(EXCERPT).collect()
+            let line_text = String::from_utf8_lossy(&line[..line.len().min(4 * EXCERPT)]);
+            line_text.trim().chars().take(EXCERPT).collect()
         });
     }
 

@@ -107,8 +107,8 @@ impl ManagedConnection {
         let _lister = (wait == WaitPolicy::WaitToList).then(|| PendingLister::new(self));
         let mut state = self.state.subscribe();
         loop {
-            let seen = state.borrow_and_update().clone();
-            match seen {
+            let current_state = state.borrow_and_update().clone();
+            match current_state {
                 State::Up(connection) if !connection.is_closed() => {
                     if !connection.is_expired() {
                         return Ok(connection);
@@ -261,15 +261,15 @@ impl ManagedConnection {
     }
 
     async fn connected(self: &Arc<Self>, connection: Arc<Connection>) {
-        let kept = self.state.send_if_modified(|state| {
-            let wanted = matches!(state, State::Connecting { .. });
-            if wanted {
+        let is_accepted = self.state.send_if_modified(|state| {
+            let is_connecting = matches!(state, State::Connecting { .. });
+            if is_connecting {
                 self.memory().since = Some(Instant::now());
                 *state = State::Up(Arc::clone(&connection));
             }
-            wanted
+            is_connecting
         });
-        if !kept {
+        if !is_accepted {
             connection.close("it was shut down").await;
             return;
         }
@@ -321,11 +321,11 @@ impl ManagedConnection {
             BACKOFF.pause(memory.failures - 1)
         };
         let paused = self.state.send_if_modified(|state| {
-            let wanted = !matches!(state, State::Closed | State::Idle);
-            if wanted {
+            let is_in_use = !matches!(state, State::Closed | State::Idle);
+            if is_in_use {
                 *state = State::Down { reason, until: Instant::now() + pause };
             }
-            wanted
+            is_in_use
         });
         if !paused {
             return;

@@ -123,12 +123,12 @@ impl Connection {
                 () = close.cancelled() => false,
             };
             close.cancel();
-            let said = if ended_itself { peer.transport.end_reason().await } else { None };
+            let end_reason = if ended_itself { peer.transport.end_reason().await } else { None };
             if !ended_itself {
                 peer.transport.close().await;
             }
             if let Some(connection) = watched.upgrade() {
-                let cause = connection.verdict.get().cloned().or(said);
+                let cause = connection.verdict.get().cloned().or(end_reason);
                 let cause = cause.or_else(|| peer.inbox.last_word.get().cloned());
                 connection.end.send_replace(Some(cause.unwrap_or_default().into()));
             }

@@ -340,10 +340,10 @@ impl<'o> Object<'o> {
         }
     }
 
-    fn key(&mut self, known: &str) -> &mut Vec<u8> {
+    fn key(&mut self, name: &str) -> &mut Vec<u8> {
         self.comma();
         self.out.push(b'"');
-        self.out.extend_from_slice(known.as_bytes());
+        self.out.extend_from_slice(name.as_bytes());
         self.out.extend_from_slice(b"\":");
         self.out
     }
@@ -374,7 +374,7 @@ impl ServerRoots {
     /// that first. Must be called inside a runtime.
     pub(crate) async fn follow(&self, peer: &Arc<Peer>) {
         let (roots, inbox, peer_of) = (Arc::clone(&self.roots), Arc::clone(&peer.inbox), Arc::downgrade(peer));
-        let mut seen = roots.version();
+        let mut seen_version = roots.version();
         // The caller may stop waiting: an abandoned connection must leave nothing behind.
         let abandoned = CancellationToken::new();
         let unless_held = abandoned.clone().drop_guard();
@@ -383,7 +383,7 @@ impl ServerRoots {
                 tokio::select! {
                     () = inbox.over.cancelled() => return,
                     () = abandoned.cancelled() => return,
-                    newer = roots.newer_than(seen) => seen = newer,
+                    newer = roots.newer_than(seen_version) => seen_version = newer,
                 }
                 let Some(peer) = peer_of.upgrade() else { return };
                 if let Err(error) = peer.notify("notifications/roots/list_changed", None).await {

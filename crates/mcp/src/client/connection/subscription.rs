@@ -299,13 +299,13 @@ pub(crate) struct ProposedLevel<'a> {
 impl ProposedLevel<'_> {
     /// The server accepted the level. Returns whether it is still the newest.
     pub(crate) fn taken(self) -> bool {
-        let mut kept = self.levels.lock();
-        let Some(at) = kept.proposed.iter().position(|(number, _)| *number == self.number) else { return false };
-        let params = kept.proposed.remove(at);
-        if kept.taken.as_ref().is_none_or(|(number, _)| *number < self.number) {
-            kept.taken = Some(params);
+        let mut levels = self.levels.lock();
+        let Some(at) = levels.proposed.iter().position(|(number, _)| *number == self.number) else { return false };
+        let params = levels.proposed.remove(at);
+        if levels.taken.as_ref().is_none_or(|(number, _)| *number < self.number) {
+            levels.taken = Some(params);
         }
-        kept.newest().is_some_and(|(number, _)| *number == self.number)
+        levels.newest().is_some_and(|(number, _)| *number == self.number)
     }
 }
 
@@ -318,10 +318,10 @@ impl Drop for ProposedLevel<'_> {
 impl LogLevel {
     /// Proposes a level, which new connections use from now on.
     pub(crate) fn keep(&self, params: Map<String, Value>) -> ProposedLevel<'_> {
-        let mut kept = self.lock();
-        kept.last += 1;
-        let number = kept.last;
-        kept.proposed.push((number, params));
+        let mut levels = self.lock();
+        levels.last += 1;
+        let number = levels.last;
+        levels.proposed.push((number, params));
         ProposedLevel { levels: self, number }
     }
 

@@ -130,11 +130,11 @@ async fn read(mut stream: SplitStream<Socket>, incoming: Arc<dyn Incoming>, max:
             Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => {}
             Some(Ok(Message::Close(None))) | None => break "it closed the WebSocket".to_owned(),
             Some(Ok(Message::Close(Some(frame)))) => {
-                let said: String = frame.reason.chars().take(200).collect();
+                let reason: String = frame.reason.chars().take(200).collect();
                 break format!(
-                    "it closed the WebSocket (code {}{}{said})",
+                    "it closed the WebSocket (code {}{}{reason})",
                     u16::from(frame.code),
-                    if said.is_empty() { "" } else { ": " }
+                    if reason.is_empty() { "" } else { ": " }
                 );
             }
             Some(Err(Error::Capacity(CapacityError::MessageTooLong { .. }))) => {

@@ -109,10 +109,10 @@ impl Listener {
 
     /// Counts a line that is not a message; warns at the first, the tenth, the hundredth and so on.
     pub(crate) fn count_garbage(&self, line: &[u8]) {
-        let shown = String::from_utf8_lossy(&line[..line.len().min(1000)]);
-        tracing::debug!(server = &*self.server, line = %shown, "not a message");
+        let line_text = String::from_utf8_lossy(&line[..line.len().min(1000)]);
+        tracing::debug!(server = &*self.server, line = %line_text, "not a message");
         if let Some(count) = is_due(&self.common.garbage) {
-            let excerpt: String = shown.chars().take(EXCERPT).collect();
+            let excerpt: String = line_text.chars().take(EXCERPT).collect();
             let message = format!(
                 "{count} line(s) of its standard output are not messages and were skipped; only messages may be \
                  written there, logs belong on standard error. Last: {excerpt}"
