@@ -72,7 +72,7 @@ pub(crate) fn command(global: &GlobalOptions, trust: &Trust) -> CommandResult {
         if let Some(fault) = &judged.fault {
             return Err(Failure::usage(format!("{fault}; fix it, then approve it")));
         }
-        if trust.yes || asked(judged, &store)? {
+        if trust.yes || ask_and_store(judged, &store)? {
             approve(judged, &store)?;
         } else {
             declined = true;
@@ -97,7 +97,7 @@ pub(crate) fn ask_first(global: &GlobalOptions, config: &Config) -> Result<bool,
         |judged: &&ProjectTrust| waits(judged) && judged.now.is_some() && judged.fault.is_none() && !judged.refused;
     let mut answered = false;
     for judged in config.trust.iter().filter(due) {
-        if asked(judged, &store)? {
+        if ask_and_store(judged, &store)? {
             approve(judged, &store)?;
         }
         answered = true;
@@ -197,7 +197,7 @@ fn approve(judged: &ProjectTrust, store: &TrustStore) -> Result<(), Failure> {
 }
 
 /// Asks, and stores a refusal, so that the next command does not ask about the same content.
-fn asked(judged: &ProjectTrust, store: &TrustStore) -> Result<bool, Failure> {
+fn ask_and_store(judged: &ProjectTrust, store: &TrustStore) -> Result<bool, Failure> {
     let answer = ask(judged)?;
     if let (Some(false), Some(content)) = (answer, &judged.now) {
         store.refuse(&judged.file, content).map_err(|error| {

@@ -138,7 +138,7 @@ async fn list(global: &GlobalOptions, settings: &Config, redactor: &Arc<SecretRe
         };
         let address = match &server.config.transport {
             McpTransport::Stdio { command, .. } => command.clone(),
-            other => shown(other.url().unwrap_or_default()),
+            other => safe_url(other.url().unwrap_or_default()),
         };
         value["address"] = json!(address);
         table.row([name(&server.entry), (&address).into(), Cell::of(DIM, &text)]);
@@ -148,7 +148,7 @@ async fn list(global: &GlobalOptions, settings: &Config, redactor: &Arc<SecretRe
 }
 
 /// Returns an address without possible secrets.
-fn shown(url: &str) -> String {
+fn safe_url(url: &str) -> String {
     let Ok(mut url) = Url::parse(url) else { return String::new() };
     url.set_query(None);
     // These fail only for addresses that cannot have credentials.

@@ -127,7 +127,7 @@ impl PolicyTester<'_> {
         let mut out = BufWriter::new(std::io::stdout().lock());
         let mut whole = Exit::Ok;
         for line in input::without_mark(&bytes).split_inclusive(|byte| *byte == b'\n') {
-            let decided = match self.asked(line) {
+            let decided = match self.read_call(line) {
                 Ok(asked) => self.decide(&asked).await,
                 Err(error) => Err(Failure::failed(error)),
             };
@@ -144,7 +144,7 @@ impl PolicyTester<'_> {
     }
 
     /// Parses one line.
-    fn asked(&self, line: &[u8]) -> Result<TestedCall, String> {
+    fn read_call(&self, line: &[u8]) -> Result<TestedCall, String> {
         let record: Value =
             serde_json::from_slice(line).map_err(|error| format!("the line is not JSON: {}", fault(&error)))?;
         let mut line = RecordFields::of(record)?;
@@ -189,7 +189,7 @@ impl PolicyTester<'_> {
     /// servers connected.
     async fn find(&self, asked: &TestedCall) -> Result<TestedTool, Failure> {
         let snapshot = self.app.catalogue().snapshot();
-        if let Some(entry) = known(&snapshot, &asked.tool) {
+        if let Some(entry) = find_entry(&snapshot, &asked.tool) {
             return Ok(TestedTool::Listed(entry, snapshot));
         }
         let id = unlisted(&asked.tool)?;
@@ -227,7 +227,7 @@ fn tainted<'a>(places: impl IntoIterator<Item = &'a String>) -> Vec<TaintedArgum
     places.into_iter().map(place).collect()
 }
 
-fn known(snapshot: &Snapshot, tool: &str) -> Option<Arc<Entry>> {
+fn find_entry(snapshot: &Snapshot, tool: &str) -> Option<Arc<Entry>> {
     match snapshot.resolve(tool) {
         Resolution::Found(index, matched) if !matched.is_guess() => Some(Arc::clone(&snapshot.list()[index])),
         _ => None,

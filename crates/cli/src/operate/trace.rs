@@ -133,7 +133,7 @@ fn listed(trace: &TraceSummary) -> (Value, [String; 8]) {
         model_calls.to_string(),
         failures.to_string(),
         usage.tokens().to_string(),
-        known(cost_usd, open_costs).unwrap_or_default(),
+        cost_text(cost_usd, open_costs).unwrap_or_default(),
     ];
     (json!(trace), columns)
 }
@@ -258,7 +258,7 @@ fn facts(op: &TraceOp) -> String {
     facts.extend(op.cost_usd.map(money));
     if let Some(agent) = &op.agent {
         let TraceSums { tool_calls, model_calls, usage, cost_usd, open_costs, .. } = agent.totals;
-        let cost = known(cost_usd, open_costs).map(|cost| format!(", {cost}")).unwrap_or_default();
+        let cost = cost_text(cost_usd, open_costs).map(|cost| format!(", {cost}")).unwrap_or_default();
         let sums = format!("{model_calls} requests, {tool_calls} calls, {} tokens{cost}", usage.tokens());
         facts.push(format!("run {}: {sums}", one_line(&agent.run, ID)));
     }
@@ -323,7 +323,7 @@ pub(super) fn totals(trace: &Trace) -> String {
     if model_calls > 0 {
         parts.push(format!("{model_calls} requests"));
         parts.push(format!("{} → {} tokens", usage.input_tokens, usage.output_tokens));
-        parts.push(known(cost_usd, open_costs).unwrap_or_else(|| "cost unknown".to_owned()));
+        parts.push(cost_text(cost_usd, open_costs).unwrap_or_else(|| "cost unknown".to_owned()));
     }
     if jobs > 0 {
         parts.push(format!("{jobs} jobs"));
@@ -335,7 +335,7 @@ pub(super) fn totals(trace: &Trace) -> String {
 
 /// Returns the known part of a cost of which `open` parts are unknown; `None` if nothing is known. Requests that were
 /// never sent do not count.
-fn known(usd: Option<f64>, open: u64) -> Option<String> {
+fn cost_text(usd: Option<f64>, open: u64) -> Option<String> {
     match (usd?, open) {
         (usd, 0) => Some(money(usd)),
         (0.0, _) => None,
@@ -451,7 +451,7 @@ mod tests {
             (Some(0.0), 1, None),
             (Some(0.5), 1, Some("at least $0.50")),
         ] {
-            assert_eq!(known(usd, open).as_deref(), expect, "{usd:?} {open}");
+            assert_eq!(cost_text(usd, open).as_deref(), expect, "{usd:?} {open}");
         }
     }
 

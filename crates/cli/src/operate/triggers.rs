@@ -94,7 +94,7 @@ async fn answer(global: &GlobalOptions, command: &TriggersCommand, app: &Toolwri
     let triggers = app.triggers();
     match command {
         TriggersCommand::Ls { firings, all } => {
-            let (list, installed) = known(app, *all).await?;
+            let (list, installed) = listed_triggers(app, *all).await?;
             let mut shown = Vec::with_capacity(list.len());
             for trigger in list {
                 let latest = triggers.firings(Some(&trigger.id), *firings).await.map_err(Failure::failed)?;
@@ -183,7 +183,7 @@ async fn answer(global: &GlobalOptions, command: &TriggersCommand, app: &Toolwri
             }
         }
         TriggersCommand::Fire { id } => {
-            let (list, installed) = known(app, false).await?;
+            let (list, installed) = listed_triggers(app, false).await?;
             if list.iter().skip(installed).any(|trigger| trigger.id == *id) {
                 return Err(Failure::failed(format!("{id} is not installed yet: {INSTALLS}")));
             }
@@ -200,7 +200,7 @@ async fn answer(global: &GlobalOptions, command: &TriggersCommand, app: &Toolwri
             }
         }
         TriggersCommand::Next { id, count } => {
-            let (mut list, _) = known(app, id.is_some()).await?;
+            let (mut list, _) = listed_triggers(app, id.is_some()).await?;
             if let Some(id) = id {
                 list.retain(|trigger| trigger.id == *id);
                 if list.is_empty() {
@@ -223,7 +223,7 @@ async fn answer(global: &GlobalOptions, command: &TriggersCommand, app: &Toolwri
 
 /// Returns the triggers of this workspace or of all: those of the store, then those of the configuration that are not
 /// installed. Also returns the number of the former.
-async fn known(app: &Toolwright, all: bool) -> Result<(Vec<Trigger>, usize), Failure> {
+async fn listed_triggers(app: &Toolwright, all: bool) -> Result<(Vec<Trigger>, usize), Failure> {
     let of = app.triggers();
     let list = if all { of.list(None).await } else { of.of_root(&app.config().root).await };
     let mut list = list.map_err(Failure::failed)?;
@@ -287,7 +287,7 @@ fn typed(key: &str, text: &str) -> Value {
 
 /// Returns the error for an unknown trigger, with similar ids: those that begin with `id`, else the nearest.
 async fn not_found(app: &Toolwright, what: &str, id: &str) -> Failure {
-    let list = match known(app, true).await {
+    let list = match listed_triggers(app, true).await {
         Ok((list, _)) => list,
         Err(failure) => return failure,
     };

@@ -102,7 +102,7 @@ fn log_workaround(model: &str, workaround: Workaround) {
 impl Refusals {
     /// The workarounds of `request` to `model`.
     pub(crate) fn workarounds(&self, model: &str, request: &ModelRequest) -> Workarounds {
-        let (mut all, is_trying) = match self.kept().get(model) {
+        let (mut all, is_trying) = match self.lock_workarounds().get(model) {
             None => return Workarounds::default(),
             Some(kept) => (kept.taken.clone(), !kept.tried.is_empty()),
         };
@@ -110,7 +110,7 @@ impl Refusals {
             return Workarounds { all, trial: None };
         }
         let key = key(request);
-        let tried = self.kept().get(model).and_then(|kept| kept.tried.get(&key).cloned());
+        let tried = self.lock_workarounds().get(model).and_then(|kept| kept.tried.get(&key).cloned());
         let trial = tried.is_some().then_some(key);
         all.extend(tried.into_iter().flatten());
         Workarounds { all, trial }
@@ -119,7 +119,7 @@ impl Refusals {
     /// Handles a success: the model keeps the workaround that led to the response.
     pub(crate) fn answered(&self, model: &str, workarounds: &Workarounds) {
         let Some(key) = workarounds.trial else { return };
-        let mut all = self.kept();
+        let mut all = self.lock_workarounds();
         let Some(kept) = all.get_mut(model) else { return };
         let Some(tried) = kept.tried.remove(&key) else { return };
         let (of_value, tried): (Vec<Workaround>, Vec<Workaround>) =
@@ -152,14 +152,14 @@ impl Refusals {
         };
         let Some(workaround) = next.filter(|workaround| !workarounds.has(*workaround)) else {
             if let Some(key) = workarounds.trial
-                && let Some(kept) = self.kept().get_mut(model)
+                && let Some(kept) = self.lock_workarounds().get_mut(model)
             {
                 kept.tried.remove(&key);
             }
             return;
         };
         let key = workarounds.trial.unwrap_or_else(|| key(request));
-        let mut all = self.kept();
+        let mut all = self.lock_workarounds();
         if all.len() >= MAX_KEPT && !all.contains_key(model) {
             all.clear();
         }
@@ -175,7 +175,7 @@ impl Refusals {
         error.should_retry = Some(true);
     }
 
-    fn kept(&self) -> MutexGuard<'_, HashMap<String, ModelWorkarounds>> {
+    fn lock_workarounds(&self) -> MutexGuard<'_, HashMap<String, ModelWorkarounds>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -310,7 +310,7 @@ mod tests {
             (vec![without("temperature")], vec![without("temperature")])
         );
         assert_eq!(refusals.workarounds("p/n", &one).all, []);
-        assert!(refusals.kept().values().all(|kept| kept.tried.is_empty()));
+        assert!(refusals.lock_workarounds().values().all(|kept| kept.tried.is_empty()));
         assert_eq!(refusals.workarounds("p/m", &one).trial, None);
     }
 
@@ -386,14 +386,14 @@ mod tests {
             fail(&format!("p/{number}"), &request(None), "'seed' is not supported");
             let other = ModelRequest { system: number.to_string(), ..request(None) };
             fail("p/m", &other, "'seed' is not supported");
-            let kept = refusals.kept();
+            let kept = refusals.lock_workarounds();
             assert!(kept.len() <= MAX_KEPT && kept.values().all(|kept| kept.tried.len() <= MAX_WORKAROUNDS));
         }
         for number in 0..2 * MAX_WORKAROUNDS {
             let shaped = request(Some(json!({"type": "object", "title": number.to_string()})));
             fail("p/m", &shaped, "The compiled grammar is too large");
             refusals.answered("p/m", &refusals.workarounds("p/m", &shaped));
-            let taken = refusals.kept()["p/m"].taken.len();
+            let taken = refusals.lock_workarounds()["p/m"].taken.len();
             assert!((1..=MAX_WORKAROUNDS).contains(&taken), "{taken}");
         }
     }
@@ -487,13 +487,13 @@ mod tests {
         let encoded = encode(Api::OpenAiChat, &one, "m");
         let sent = SentRequest { api: Api::OpenAiChat, request: &one, encoded: &encoded, thinking_allowance: None };
         refusals.failed("p/m", &one, &sent, Workarounds::default(), &mut refusal("'seed' is not supported"));
-        assert_eq!(refusals.kept().keys().collect::<Vec<_>>(), ["p/m"]);
+        assert_eq!(refusals.lock_workarounds().keys().collect::<Vec<_>>(), ["p/m"]);
         assert!(refusals.workarounds("p/m", &one).trial.is_some());
         assert!(refusals.workarounds("p/n", &one).trial.is_none());
         // A conversation that does not fit is retried as another request.
         let mut overflow = ModelError::new(ModelErrorKind::ContextOverflow, "prompt is too long");
         refusals.failed("p/m", &one, &sent, refusals.workarounds("p/m", &one), &mut overflow);
         assert_eq!((overflow.kind, overflow.should_retry), (ModelErrorKind::ContextOverflow, None));
-        assert!(refusals.kept()["p/m"].tried.is_empty());
+        assert!(refusals.lock_workarounds()["p/m"].tried.is_empty());
     }
 }

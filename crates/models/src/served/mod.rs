@@ -246,7 +246,7 @@ pub struct Namespaced {
 
 impl Namespaced {
     /// The name that it is shown by.
-    fn shown(&self) -> String {
+    fn quoted_name(&self) -> String {
         format!("{}__{}", self.namespace, self.name)
     }
 }

@@ -173,7 +173,7 @@ impl CatalogueProvider {
     ///
     /// # Errors
     /// It cannot be read, so it is unknown which versions are too old.
-    async fn kept(&self) -> Result<Option<StoredDocument>, String> {
+    async fn stored_document(&self) -> Result<Option<StoredDocument>, String> {
         let kept = match self.options.manifests.manifest(&key_of(&self.config.namespace)).await {
             Ok(Some(kept)) => kept,
             Ok(None) | Err(StoreError::Unsupported(_)) => return Ok(None),
@@ -230,7 +230,7 @@ impl CatalogueProvider {
 
     /// Returns the document to use: the fetched one, or else the stored one with the reason.
     async fn current(&self) -> Result<(CurrentDocument, Option<String>), String> {
-        let kept = self.kept().await?;
+        let kept = self.stored_document().await?;
         let fetched = match fetch(&self.client, &self.config).await {
             Ok(bytes) => self.verify(&bytes, self.newest_accepted(kept.as_ref())).map(|believed| (believed, bytes)),
             Err(error) => return self.fall_back(kept.as_ref(), error.to_string()),
@@ -488,7 +488,7 @@ impl Provider for CatalogueProvider {
     }
 
     async fn cached(&self) -> Option<Vec<Arc<RegisteredTool>>> {
-        let kept = self.kept().await.ok()??;
+        let kept = self.stored_document().await.ok()??;
         match self.verify(kept.text.as_bytes(), None) {
             Ok(believed) => Some(self.load(believed)),
             Err(refusal) => {

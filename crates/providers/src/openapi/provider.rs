@@ -134,7 +134,7 @@ impl OpenApiProvider {
         let Origin::Url(address) = &self.config.document else { return Err(error) };
         let last = match self.listed() {
             Some(listed) => ListBasis::Listed(listed),
-            None => match self.kept(address).await {
+            None => match self.stored_import(address).await {
                 Some(import) => ListBasis::Read(import),
                 None => return Err(error),
             },
@@ -173,7 +173,7 @@ impl OpenApiProvider {
     }
 
     /// Returns the stored document of that address, imported.
-    async fn kept(&self, address: &Url) -> Option<Import> {
+    async fn stored_import(&self, address: &Url) -> Option<Import> {
         let kept = match self.options.manifests.manifest(&self.key(address)).await {
             Ok(kept) => kept?,
             Err(error) => {

@@ -97,7 +97,7 @@ impl ToolVectors {
         }
         let builds: Vec<Build> = self.builds().iter().cloned().collect();
         let (sources, mut missing) = sources(&builds, tools, &keys).await;
-        let kept = self.kept(missing.keys().copied().collect()).await;
+        let kept = self.stored_vectors(missing.keys().copied().collect()).await;
         unfinished.extend(kept);
         missing.retain(|key, _| !unfinished.contains_key(key));
         // Alike in length, they go through a model without much padding.
@@ -222,7 +222,7 @@ impl ToolVectors {
     }
 
     /// Reads these texts' vectors from disk.
-    async fn kept(&self, wanted: HashSet<TextKey>) -> HashMap<TextKey, Quantized> {
+    async fn stored_vectors(&self, wanted: HashSet<TextKey>) -> HashMap<TextKey, Quantized> {
         match self.cache.clone() {
             Some(cache) if !wanted.is_empty() => spawn_blocking(move || cache.read(&wanted)).await.unwrap_or_default(),
             _ => HashMap::new(),

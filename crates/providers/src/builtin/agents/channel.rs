@@ -142,7 +142,7 @@ impl Tool for ReadTool {
         let address = channel.mailbox(&name, &context.session, &**log).await?;
         let limit = limit.clamp(1, MAX_READ);
         let rows = log.take(&address, channel.delivery, reader, &context.call_id, limit).await?;
-        Ok(shown(&name, &rows))
+        Ok(messages_output(&name, &rows))
     }
 
     fn scope(&self, _arguments: &Value, _session: &Session) -> CallScope {
@@ -171,7 +171,7 @@ pub(super) fn not_reached(names: &[String]) -> String {
     }
 }
 
-fn shown(name: &str, rows: &[LogRow]) -> ToolOutput {
+fn messages_output(name: &str, rows: &[LogRow]) -> ToolOutput {
     let messages = || rows.iter().filter_map(|row| Some((row, row.message()?)));
     let line =
         |(row, message): (&LogRow, &LogMessage)| format!("[{} {}] {}", iso(row.at_ms), row.author.name(), message.text);

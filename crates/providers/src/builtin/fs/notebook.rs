@@ -66,7 +66,7 @@ impl Tool for NotebookRead {
             let mut text = format!("{} cells, nbformat 4.{}\n", cells.len(), notebook.minor);
             for at in chosen {
                 let value = cells[at].to_serde_value().unwrap_or_default();
-                text.push_str(&shown(at, &value, outputs));
+                text.push_str(&cell_text(at, &value, outputs));
             }
             Ok(ToolOutput::text(text).with_extra("cells", cells.len()))
         };
@@ -369,7 +369,7 @@ fn source_of(cell: &Value) -> String {
 }
 
 /// Returns a cell as text for the reader.
-fn shown(at: usize, cell: &Value, outputs: bool) -> String {
+fn cell_text(at: usize, cell: &Value, outputs: bool) -> String {
     let mut text = format!("\n[{at}] {}", cell["cell_type"].as_str().unwrap_or("unknown"));
     if let Some(id) = cell["id"].as_str() {
         text.push_str(&format!(" id={id}"));
