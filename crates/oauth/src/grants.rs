@@ -21,10 +21,10 @@ use url::Url;
 
 use crate::OAuthError;
 use crate::config::{ClientProof, Grant, IdentityProviderConfig, OAuthConfig};
-use crate::consent::Loopback;
-use crate::consent::{Login, token_endpoint};
 use crate::credentials::{Client, Token};
 use crate::discovery::Discovered;
+use crate::login::Loopback;
+use crate::login::{Login, token_endpoint};
 use crate::registration::{by_document, configured, holds, register};
 use crate::session::Session;
 use crate::token::{TokenRequest, TokenResponse, basic, request};

@@ -16,10 +16,10 @@
 //! it was requested for. Tokens, registrations and configured secrets belong to one issuer and are not sent to another.
 
 mod config;
-mod consent;
 mod credentials;
 mod discovery;
 mod grants;
+mod login;
 mod refresh;
 mod registration;
 mod session;
@@ -28,9 +28,9 @@ mod token;
 mod wire;
 
 pub use config::{ClientProof, Grant, IdentityProviderConfig, OAuthConfig};
-pub use consent::Consent;
 pub use credentials::{AuthMethod, Client, Credentials, LoginState, Token, TokenState};
 pub use grants::SigningKey;
+pub use login::Consent;
 pub use session::{OAuth, OAuthOptions};
 pub use store::{CredentialLock, CredentialStore, ServerKey};
 pub use token::{Logout, Revocation};

@@ -11,11 +11,11 @@ use url::Url;
 
 use crate::OAuthError;
 use crate::config::{ClientProof, Grant, OAuthConfig};
-use crate::consent::Consent;
 use crate::credentials::{Client, Credentials, LoginState, Token};
 use crate::discovery::BearerChallenge;
 use crate::discovery::{Discovered, discover, fetch_challenge};
 use crate::discovery::{ScopeSources, choose};
+use crate::login::Consent;
 use crate::refresh::UnverifiedToken;
 use crate::refresh::{Refusal, recent, refusal};
 use crate::registration::REGISTRATION;

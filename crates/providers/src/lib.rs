@@ -2,9 +2,9 @@
 
 pub mod builtin;
 pub mod catalogue;
+mod list_retry;
 pub mod openapi;
 pub mod rest;
-mod retry;
 
 use std::fmt;
 use std::sync::Arc;

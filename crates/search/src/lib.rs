@@ -8,8 +8,8 @@ mod compat_file;
 #[cfg(feature = "embeddings")]
 pub mod embed;
 mod lexical;
-pub mod metrics;
 mod pick;
+pub mod ranking_metrics;
 mod rule_search;
 mod selector;
 mod snapshot_index;

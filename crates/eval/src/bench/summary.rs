@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use serde::{Deserialize, Serialize};
 
 use toolwright_core::model::MAX_TOKENS;
-use toolwright_search::metrics::percentile;
+use toolwright_search::ranking_metrics::percentile;
 
 use crate::bench::case::Case;
 use crate::bench::check::Verdict;

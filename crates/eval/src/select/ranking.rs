@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use toolwright_core::Snapshot;
-use toolwright_search::metrics::{complete, ndcg, percentile, recall};
+use toolwright_search::ranking_metrics::{complete, ndcg, percentile, recall};
 use toolwright_search::{
     HYBRID_DEPTH, Hybrid, PickConfig, PickInput, PickOptions, PickRun, SemanticQuery, SnapshotIndex, ToolVectors,
     Vectors,

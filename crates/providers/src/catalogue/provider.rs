@@ -25,7 +25,7 @@ use crate::catalogue::document::{
     PublicKey, Refusal, SeenVersion, Times, Verified, VerifyOptions, check_time, check_version, verify,
 };
 use crate::catalogue::tool::{Grants, Implementation, RefusedTool, make, registered};
-use crate::retry::ListRetry;
+use crate::list_retry::ListRetry;
 
 /// The most refused tools that are named together.
 const NAMED_REFUSALS: usize = 3;

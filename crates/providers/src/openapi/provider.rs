@@ -21,12 +21,12 @@ use toolwright_net::{Bounds, HttpClient, HttpOptions, HttpRequest, decode_text};
 use url::Url;
 
 use crate::DocumentOptions;
+use crate::list_retry::ListRetry;
 use crate::openapi::config::{Auth, Filter, GroupBy, OpenApiConfig};
 use crate::openapi::document::{Document, MAX_BYTES, OpenApiError, Origin, read_file};
 use crate::openapi::import::{FoundOperation, Import, import, tags};
 use crate::openapi::security;
 use crate::rest::{HttpTool, RETRIES};
-use crate::retry::ListRetry;
 
 /// Time limit of fetching a document.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(30);

@@ -8,8 +8,8 @@ mod checking;
 mod context;
 mod flow;
 mod llm_call;
+mod output_limits;
 mod pipeline;
-mod result;
 mod run;
 mod state;
 
@@ -53,10 +53,10 @@ pub use self::context::{
     RepairOptions, RunContext,
 };
 pub use self::flow::EndedCall;
-pub use self::result::{BUDGET_EXCEEDED, is_denied, output_readers};
+pub use self::output_limits::{BUDGET_EXCEEDED, is_denied, output_readers};
 pub use crate::models::{AuxiliaryRequests, ModelAsk, ModelCallRecord, ModelQuestion};
-pub use crate::outputs::budget::ContextBudget;
 pub use crate::outputs::cache::ResponseCache;
+pub use crate::outputs::context_budget::ContextBudget;
 
 /// The executor of all calls. Shared by `Arc`.
 pub struct Executor {

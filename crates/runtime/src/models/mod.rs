@@ -5,7 +5,7 @@ mod attempt_record;
 mod budgets;
 mod recorder;
 mod requests;
-mod retry;
+mod traffic;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub use self::budgets::Budgets;
 pub use self::recorder::Recorder;
 pub use self::requests::{AuxiliaryRequests, ModelRequests};
 pub(crate) use self::requests::{OnAnswer, RequestScope};
-pub use self::retry::{ModelQueueConfig, ModelTraffic, TrafficConfig};
+pub use self::traffic::{ModelQueueConfig, ModelTraffic, TrafficConfig};
 
 /// Generates operation ids. Ids of two processes are practically distinct.
 #[derive(Debug)]

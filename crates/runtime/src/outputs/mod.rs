@@ -1,8 +1,8 @@
 //! Large outputs as files: one folder a session, private to the user, bounded in size and age. The folder also has the
 //! response cache, and the token budget of results in a conversation.
 
-pub(crate) mod budget;
 pub(crate) mod cache;
+pub(crate) mod context_budget;
 mod quota;
 mod read;
 mod writer;

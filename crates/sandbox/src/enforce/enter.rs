@@ -12,7 +12,7 @@ use std::{io, ptr};
 use toolwright_core::sandbox::{Area, Grant, Restriction};
 
 use super::seccomp::Instruction;
-use super::{Limits, Sandbox, grants};
+use super::{Limits, Sandbox, landlock_rules};
 use crate::protected::{ancestor_folders, existing_in};
 
 /// Capabilities that root keeps: those over files, users and its own processes, and ports below 1024.
@@ -175,7 +175,7 @@ impl Mounts {
             Grant::Write(area) if *area != Area::Devices => Some(*area),
             _ => None,
         });
-        let mut writable: Vec<PathBuf> = areas.flat_map(|area| grants::paths(area, sandbox, scratch)).collect();
+        let mut writable: Vec<PathBuf> = areas.flat_map(|area| landlock_rules::paths(area, sandbox, scratch)).collect();
         let root = sandbox.root.canonicalize().unwrap_or_else(|_| sandbox.root.clone());
         let protected = existing_in(&root, &sandbox.settings.protected);
         // A mount point cannot be renamed.

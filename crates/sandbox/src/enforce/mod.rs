@@ -31,9 +31,10 @@ pub(crate) use placeholders::Placeholders;
 pub use support::support;
 
 #[cfg(target_os = "linux")]
-mod enter;
+mod bubblewrap;
 #[cfg(target_os = "linux")]
-mod grants;
+mod enter;
+mod landlock_rules;
 #[cfg(target_os = "linux")]
 mod placeholders;
 #[cfg(target_os = "linux")]
@@ -208,10 +209,10 @@ impl Sandbox {
         let directory = std::env::current_dir()?.join(directory.unwrap_or(Path::new("")));
         if prepared.enforcement.mechanism == Mechanism::Bubblewrap {
             let filter = seccomp::as_file(filter)?;
-            prepared.wrapper = grants::bubblewrap_arguments(self, program, scratch, &directory, filter.as_ref());
+            prepared.wrapper = bubblewrap::arguments(self, program, scratch, &directory, filter.as_ref());
             entry.inherit_file(filter);
         } else {
-            entry.restrict(grants::ruleset(self, program, scratch)?, filter);
+            entry.restrict(landlock_rules::ruleset(self, program, scratch)?, filter);
             if support().mounts {
                 entry.remount(enter::Mounts::of(self, scratch, &directory)?);
             }

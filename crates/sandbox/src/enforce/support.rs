@@ -51,7 +51,7 @@ fn mounts() -> bool {
 
 fn bubblewrap() -> bool {
     let arguments = "--ro-bind / / --unshare-pid --unshare-ipc --unshare-net --proc /proc --dev /dev true";
-    let started = Command::new(super::grants::BUBBLEWRAP)
+    let started = Command::new(super::bubblewrap::BUBBLEWRAP)
         .args(arguments.split(' '))
         .stdin(Stdio::null())
         .stdout(Stdio::null())

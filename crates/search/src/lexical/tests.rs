@@ -358,7 +358,7 @@ mod sets {
     use serde_json::Value;
 
     use crate::lexical::*;
-    use crate::{Document, metrics};
+    use crate::{Document, ranking_metrics};
 
     struct Set {
         tools: Vec<Record>,
@@ -405,8 +405,8 @@ mod sets {
             let (mut recall, mut ndcg) = (0.0, 0.0);
             for (query, relevant) in &self.queries {
                 let ranked: Vec<_> = rank(query).iter().map(|hit| hit.index).collect();
-                recall += metrics::recall(&ranked, relevant, 5);
-                ndcg += metrics::ndcg(&ranked, relevant, 10);
+                recall += ranking_metrics::recall(&ranked, relevant, 5);
+                ndcg += ranking_metrics::ndcg(&ranked, relevant, 10);
             }
             let share = 100.0 / self.queries.len() as f64;
             (recall * share, ndcg * share)

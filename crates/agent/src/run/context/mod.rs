@@ -1,7 +1,7 @@
 //! The context window: how much of it a conversation takes, and how room is made in it. Pure; the driver stores what is
 //! evicted and asks the models.
 
-mod compaction;
+mod compaction_state;
 mod eviction_plan;
 mod memory;
 mod render;
@@ -17,15 +17,15 @@ use toolwright_core::context::EstimatedTokens;
 use toolwright_core::model::{CallResult, Message, RequestTool, Usage};
 use toolwright_core::output::OutputReaders;
 
-use self::compaction::Compaction;
+use self::compaction_state::Compaction;
 use self::eviction_plan::{EvictionInput, EvictionScope};
 use self::memory::Memory;
 use self::render::{AuthoredMessage, MessageAuthor, RenderContext, within};
 use self::size::TokenCalibration;
 use super::{Phase, RunState};
 
-pub use self::compaction::{CompactionCall, CompactionState};
-pub(crate) use self::compaction::{CompactionSources, MemoryTools};
+pub use self::compaction_state::{CompactionCall, CompactionState};
+pub(crate) use self::compaction_state::{CompactionSources, MemoryTools};
 pub(crate) use self::eviction_plan::{Evicted, EvictionPlan, MAX_NOTE_FILES, ResultPosition, has_text};
 pub(crate) use self::memory::StoredText;
 pub(crate) use self::render::{BinaryHandles, StoredResults, content_beyond, content_text};

@@ -5,7 +5,7 @@ use super::nested::{InnerTaint, NestedCallLimits};
 use super::options::LlmOptions;
 use crate::jobs::LiveJob;
 use crate::models::AgentBudget;
-use crate::outputs::budget::ContextBudget;
+use crate::outputs::context_budget::ContextBudget;
 use crate::queue::{CallOrder, Priority, WorkspaceTurn};
 use serde_json::{Map, Value};
 use std::sync::atomic::AtomicU32;

@@ -28,7 +28,7 @@ use toolwright_core::session::{CallId, Session};
 use toolwright_core::store::{StoreError, StoredOutput};
 
 use super::{Executor, RunContext};
-use crate::outputs::budget::{Compact, ContextBudget};
+use crate::outputs::context_budget::{Compact, ContextBudget};
 
 /// The message that replaces a result for which there is no room.
 const EXCEEDED: &str = "context window budget exceeded";
