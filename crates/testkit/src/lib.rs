@@ -19,7 +19,8 @@ mod wire;
 
 pub use data::test_data;
 pub use fakes::{
-    FakeAnswer, FakeApprover, FakeClock, FakeItems, FakeList, FakeModel, FakeOutput, FakeProvider, FakeRedactor,
-    FakeRequest, definition, listing, own,
+    FakeAnswer, FakeApprover, FakeCallClient, FakeClock, FakeEvents, FakeItems, FakeLedger, FakeList, FakeModel,
+    FakeModelEvents, FakeOutput, FakeProvider, FakeRedactor, FakeReply, FakeRequest, StreamItem, definition, listing,
+    own,
 };
 pub use locate::bin;

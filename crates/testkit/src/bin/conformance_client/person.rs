@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use serde_json::{Map, Value, json};
-use toolwright_core::client::{CallClient, ClientRequest};
-use toolwright_core::error::{ProtocolError, ToolError};
+use serde_json::{Value, json};
+use toolwright_core::client::ClientRequest;
 use toolwright_oauth::Consent;
+use toolwright_testkit::FakeCallClient;
 use url::Url;
 
 use super::arguments;
@@ -27,18 +27,9 @@ impl Consent for Browser {
 }
 
 /// Answers the questions of servers during a call.
-pub(crate) struct AcceptingClient;
-
-#[async_trait]
-impl CallClient for AcceptingClient {
-    fn capabilities(&self) -> Map<String, Value> {
-        let all = json!({"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}});
-        all.as_object().cloned().unwrap_or_default()
-    }
-
-    async fn ask(&self, requests: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {
-        Ok(requests.iter().map(|request| Ok(answer(request))).collect())
-    }
+pub(crate) fn accepting_client() -> FakeCallClient {
+    let all = json!({"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}});
+    FakeCallClient::new(answer).with(|client| client.capabilities = all)
 }
 
 fn answer(request: &ClientRequest) -> Value {

@@ -17,7 +17,7 @@ use toolwright_oauth::{CredentialStore, OAuth, OAuthOptions};
 use toolwright_runtime::{EventHub, Executor, ExecutorOptions, RunContext, SqliteStore, SystemClock};
 use url::Url;
 
-use super::person::{AcceptingClient, Browser};
+use super::person::{Browser, accepting_client};
 use super::report;
 use super::scenario::Scenario;
 
@@ -69,7 +69,7 @@ impl Session {
         };
         let session = Arc::new(session);
         let run = |snapshot: Snapshot| RunContext {
-            client: Arc::new(AcceptingClient),
+            client: Arc::new(accepting_client()),
             ..RunContext::new(
                 Arc::clone(&session),
                 Arc::new(snapshot),
