@@ -4,14 +4,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use async_trait::async_trait;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use toolwright_core::cancel::CancelCause;
 use toolwright_core::catalogue::{Provider, SourceNotice};
-use toolwright_core::client::{AskStyle, CallClient, ClientRequest};
+use toolwright_core::client::AskStyle;
 use toolwright_core::context::ToolContext;
-use toolwright_core::error::{ErrorKind, ProtocolError, ToolError};
+use toolwright_core::error::ErrorKind;
 use toolwright_core::event::Partial;
+use toolwright_testkit::FakeCallClient;
 
 use super::http::Site;
 use super::stdio::{Script, scripted};
@@ -32,67 +32,26 @@ async fn listed(script: &Script) -> (Fixture, Arc<dyn Provider>, ToolContext) {
 }
 
 /// A client whose name is Ann.
-#[derive(Default)]
-pub(super) struct RecordingClient {
-    pub(super) asked: Mutex<Vec<ClientRequest>>,
-    pub(super) logged: Mutex<Vec<Value>>,
-    identity: Option<String>,
-    /// How many questions stand before her, and how many did at most.
-    open: AtomicUsize,
-    most: AtomicUsize,
-    ask_style: AskStyle,
+fn ann() -> FakeCallClient {
+    FakeCallClient::saying(json!({"action": "accept", "content": {"name": "Ann"}})).with(|ann| {
+        ann.delay = Duration::from_millis(30);
+        ann.capabilities = json!({"elicitation": {"form": {}}});
+        ann.log_level = Some("info");
+        ann.meta = json!({"vendor/key": 7});
+    })
 }
 
-impl RecordingClient {
-    fn asking_by_requests() -> Arc<Self> {
-        Arc::new(Self { ask_style: AskStyle::Requests, ..Self::default() })
-    }
+fn asking_by_requests() -> Arc<FakeCallClient> {
+    Arc::new(ann().with(|ann| ann.ask_style = AskStyle::Requests))
 }
 
-#[async_trait]
-impl CallClient for RecordingClient {
-    fn capabilities(&self) -> Map<String, Value> {
-        Map::from_iter([("elicitation".to_owned(), json!({"form": {}}))])
-    }
-
-    fn ask_style(&self) -> AskStyle {
-        self.ask_style
-    }
-
-    async fn ask(&self, requests: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {
-        let answers = requests.iter().map(|_| Ok(json!({"action": "accept", "content": {"name": "Ann"}}))).collect();
-        self.asked.lock().expect("asked").extend(requests);
-        let open = self.open.fetch_add(1, Ordering::Relaxed) + 1;
-        self.most.fetch_max(open, Ordering::Relaxed);
-        tokio::time::sleep(Duration::from_millis(30)).await;
-        self.open.fetch_sub(1, Ordering::Relaxed);
-        Ok(answers)
-    }
-
-    fn identity(&self) -> Option<String> {
-        self.identity.clone()
-    }
-
-    fn log(&self, message: Value) {
-        self.logged.lock().expect("logged").push(message);
-    }
-
-    fn log_level(&self) -> Option<String> {
-        Some("info".to_owned())
-    }
-
-    fn meta(&self) -> Map<String, Value> {
-        Map::from_iter([("vendor/key".to_owned(), json!(7))])
-    }
-}
-
-pub(super) fn of_ann(fixture: &Fixture, session: &str) -> (Arc<RecordingClient>, ToolContext) {
+pub(super) fn of_ann(fixture: &Fixture, session: &str) -> (Arc<FakeCallClient>, ToolContext) {
     of_one(fixture, session, None)
 }
 
 /// A call of hers in a session that others may have, under a name of her own.
-pub(super) fn of_one(fixture: &Fixture, session: &str, identity: Option<&str>) -> (Arc<RecordingClient>, ToolContext) {
-    let ann = Arc::new(RecordingClient { identity: identity.map(str::to_owned), ..RecordingClient::default() });
+pub(super) fn of_one(fixture: &Fixture, session: &str, identity: Option<&str>) -> (Arc<FakeCallClient>, ToolContext) {
+    let ann = Arc::new(ann().with(|ann| ann.identity = identity.map(str::to_owned)));
     (Arc::clone(&ann), ToolContext { client: ann, ..fixture.context(session) })
 }
 
@@ -108,7 +67,7 @@ async fn a_question_reaches_the_client_of_the_call() {
         let output = run(&*fixture.provider, "ask", json!({"a": 1}), &context).await.expect("answered");
         let said: Value = serde_json::from_str(output.content[0].as_text().expect("text")).expect("JSON");
         assert_eq!(said, answer, "{mode}");
-        let asked = ann.asked.lock().expect("asked").clone();
+        let asked = ann.asked().clone();
         assert_eq!((asked.len(), asked[0].method.as_str()), (1, "elicitation/create"));
         assert_eq!(asked[0].params["message"], "Who?");
         let calls: Vec<_> = script.read().into_iter().filter(|message| message["method"] == "tools/call").collect();
@@ -143,8 +102,8 @@ async fn two_generation_servers_ask_in_the_clients_style() {
             (AskStyle::Requests, "two", expect[1]),
             (AskStyle::Requests, "two", expect[2]),
         ] {
-            let ann = Arc::new(RecordingClient { ask_style, ..RecordingClient::default() });
-            let context = ToolContext { client: ann, ..fixture.context(session) };
+            let client = Arc::new(ann().with(|ann| ann.ask_style = ask_style));
+            let context = ToolContext { client, ..fixture.context(session) };
             let output = run(&*fixture.provider, "ask", json!({}), &context).await.expect("answered");
             let said: Value = serde_json::from_str(output.content[0].as_text().expect("text")).expect("JSON");
             assert_eq!(&said, expect, "{mode} {shared} {ask_style:?}");
@@ -183,7 +142,7 @@ async fn own_connection_logs_reach_their_session_alone() {
         let session = context.session.id.clone();
         let expect = if shared { SourceNotice::Log(message) } else { SourceNotice::SessionLog { session, message } };
         assert_eq!(*notices.lock().expect("notices"), [expect]);
-        assert!(ann.logged.lock().expect("logged").is_empty(), "its call is over");
+        assert!(ann.logged().is_empty(), "its call is over");
     }
 }
 
@@ -193,7 +152,7 @@ async fn unreadable_questions_are_refused() {
     let fixture = script.fixture(|_| {});
     let (ann, context) = of_ann(&fixture, "s");
     run(&*fixture.provider, "ask", json!({"cut": true}), &context).await.expect("answered");
-    let asked = ann.asked.lock().expect("asked").clone();
+    let asked = ann.asked().clone();
     assert_eq!(asked.iter().map(|asked| &asked.params["message"]).collect::<Vec<_>>(), ["Who \u{fffd}"]);
     let refused = script.read().into_iter().find(|message| message["id"] == "q2").expect("an answer");
     assert_eq!(refused["error"]["code"], -32602);
@@ -202,10 +161,21 @@ async fn unreadable_questions_are_refused() {
 #[tokio::test]
 async fn questions_of_one_call_are_sequential() {
     let fixture = asker("legacy").fixture(|_| {});
-    let (ann, context) = of_ann(&fixture, "s");
+    // How many questions stand before her, and how many did at most.
+    static OPEN: AtomicUsize = AtomicUsize::new(0);
+    static MOST: AtomicUsize = AtomicUsize::new(0);
+    let ann = FakeCallClient::with_future(|_| {
+        Box::pin(async {
+            MOST.fetch_max(OPEN.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+            tokio::time::sleep(Duration::from_millis(30)).await;
+            OPEN.fetch_sub(1, Ordering::Relaxed);
+            json!({"action": "accept", "content": {"name": "Ann"}})
+        })
+    });
+    let ann = Arc::new(ann.with(|ann| ann.capabilities = json!({"elicitation": {"form": {}}})));
+    let context = ToolContext { client: Arc::clone(&ann) as _, ..fixture.context("s") };
     run(&*fixture.provider, "ask", json!({"twice": true}), &context).await.expect("answered");
-    assert_eq!(ann.asked.lock().expect("asked").len(), 2);
-    assert_eq!(ann.most.load(Ordering::Relaxed), 1);
+    assert_eq!((ann.asked().len(), MOST.load(Ordering::Relaxed)), (2, 1));
 }
 
 #[tokio::test]
@@ -237,7 +207,7 @@ async fn tasks_survive_failed_polls_and_lost_answers() {
         let count = |wanted: &str| script.methods().iter().filter(|method| *method == wanted).count();
         assert_eq!(count("tools/call"), 1, "{mode}");
         let (updates, questions) = if mode == "modern" { (2, 1) } else { (0, 0) };
-        assert_eq!((count("tasks/update"), ann.asked.lock().expect("asked").len()), (updates, questions), "{mode}");
+        assert_eq!((count("tasks/update"), ann.asked().len()), (updates, questions), "{mode}");
     }
 }
 
@@ -283,7 +253,7 @@ async fn server_logs_reach_the_calls_client() {
         let fixture = asker(mode).fixture(|_| {});
         let (ann, context) = of_ann(&fixture, "s");
         run(&*fixture.provider, "tell", json!({}), &context).await.expect("told");
-        assert_eq!(*ann.logged.lock().expect("logged"), [json!({"level": "info", "data": "hear"})], "{mode}");
+        assert_eq!(*ann.logged(), [json!({"level": "info", "data": "hear"})], "{mode}");
     }
 }
 
@@ -305,7 +275,7 @@ async fn restarted_servers_get_the_log_level_again() {
     let (fixture, methods, mut context) = listed(&script).await;
     run(&*methods, "logging/setLevel", json!({"level": "info"}), &context).await.expect("taken");
     assert!(reported(&script).is_empty(), "the newer needs no telling");
-    context.client = RecordingClient::asking_by_requests();
+    context.client = asking_by_requests();
     run(&*fixture.provider, "tell", json!({}), &context).await.expect("told");
     eventually("it is told when it is there", || reported(&script) == ["info"]).await;
     run(&*methods, "logging/setLevel", json!({"level": "error"}), &context).await.expect("taken");
@@ -323,7 +293,7 @@ async fn failed_legacy_connections_are_retried_later() {
     ] {
         let site = Site::start(mode).await;
         let fixture = Fixture::new(site.transport(), |options| options.config.connect_timeout = Duration::from_secs(1));
-        let context = ToolContext { client: RecordingClient::asking_by_requests(), ..fixture.context("s") };
+        let context = ToolContext { client: asking_by_requests(), ..fixture.context("s") };
         let spoken = async || {
             run(&*fixture.provider, "plain", json!({}), &context).await.expect("answered");
             site.headers_of("tools/call")["mcp-protocol-version"].to_str().expect("text").to_owned()
@@ -349,7 +319,7 @@ async fn own_sessions_fall_back_to_the_newer_generation() {
             (options.config.connect_timeout, options.config.shared) = (Duration::from_secs(1), false);
         });
         fixture.names().await;
-        let client = RecordingClient::asking_by_requests();
+        let client = asking_by_requests();
         let context = ToolContext { client, ..fixture.context("s") };
         run(&*fixture.provider, "plain", json!({}), &context).await.expect("answered");
         assert_eq!(site.headers_of("tools/call")["mcp-protocol-version"], "2026-07-28", "{mode}");
@@ -361,7 +331,7 @@ async fn own_sessions_fall_back_to_the_newer_generation() {
 async fn setting_levels_waits_for_no_legacy_connection() {
     let script = asker("both-mute");
     let (fixture, methods, mut context) = listed(&script).await;
-    context.client = RecordingClient::asking_by_requests();
+    context.client = asking_by_requests();
     run(&*fixture.provider, "tell", json!({}), &context).await.expect("told on the older connection");
     let set = run(&*methods, "logging/setLevel", json!({"level": "error"}), &context);
     tokio::time::timeout(Duration::from_secs(10), set).await.expect("at once").expect("taken");
@@ -373,7 +343,7 @@ async fn setting_levels_waits_for_no_legacy_connection() {
 async fn unanswered_log_levels_are_sent_singly() {
     let script = asker("both-mute");
     let (fixture, methods, mut context) = listed(&script).await;
-    context.client = RecordingClient::asking_by_requests();
+    context.client = asking_by_requests();
     run(&*fixture.provider, "tell", json!({}), &context).await.expect("told on the older connection");
     for _ in 0..50 {
         run(&*methods, "logging/setLevel", json!({"level": "error"}), &context).await.expect("taken");
@@ -403,7 +373,7 @@ async fn own_connections_take_their_clients_ask_style() {
     let script = asker("both");
     let fixture = script.fixture(|options| options.config.shared = false);
     fixture.names().await;
-    let ann = RecordingClient::asking_by_requests();
+    let ann = asking_by_requests();
     let context = ToolContext { client: ann, ..fixture.context("one") };
     let methods = fixture.provider.methods().expect("methods");
     run(&*methods, "prompts/list", json!({}), &context).await.expect("listed");

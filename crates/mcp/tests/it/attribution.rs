@@ -28,7 +28,7 @@ async fn ambiguous_questions_are_refused_on_shared_connections() {
         };
         let (hung, said) = tokio::join!(hanging, asking);
         assert!(hung.is_err() && said.contains(expect), "{shared}: {said}");
-        assert_eq!(ann.asked.lock().expect("asked").len(), usize::from(!shared));
+        assert_eq!(ann.asked().len(), usize::from(!shared));
         fixture.provider.shut_down().await;
         let starts = script.methods().iter().filter(|method| *method == "initialize").count();
         assert_eq!(starts, if shared { 1 } else { 2 });
@@ -56,8 +56,8 @@ async fn ambiguous_messages_reach_no_client() {
         let (_, said) = tokio::join!(hanging, calling);
         assert!(said.contains("several"), "{said}");
         for client in [other_client, ann] {
-            assert!(client.logged.lock().expect("logged").is_empty());
-            assert!(client.asked.lock().expect("asked").is_empty());
+            assert!(client.logged().is_empty());
+            assert!(client.asked().is_empty());
         }
         assert_eq!(*notices.lock().expect("notices"), []);
     }
@@ -75,7 +75,7 @@ async fn concurrent_questions_reach_their_own_calls() {
         let output = output.expect("an answer");
         assert!(output.content[0].as_text().is_some_and(|text| text.contains("Ann")), "{output:?}");
     }
-    let asked: Vec<usize> = all.iter().map(|(ann, _)| ann.asked.lock().expect("asked").len()).collect();
+    let asked: Vec<usize> = all.iter().map(|(ann, _)| ann.asked().len()).collect();
     // A question whose call ends before it is answered goes on to another call, which is then asked twice.
     assert!(asked.iter().all(|count| *count >= 1), "{asked:?}");
 }
@@ -94,7 +94,7 @@ async fn questions_outlive_a_wrongly_chosen_call() {
     let (output, reported) = tokio::join!(run(&*fixture.provider, "ask", json!({"late": true}), &first), sending);
     let output = output.expect("an answer");
     assert!(reported.is_ok() && output.content[0].as_text().is_some_and(|text| text.contains("Ann")), "{output:?}");
-    assert_eq!(asked.asked.lock().expect("asked").len(), 1);
+    assert_eq!(asked.asked().len(), 1);
 }
 
 /// Has the server ask in the middle of a call that hangs, for a call before it. What it is answered.
@@ -129,8 +129,8 @@ async fn questions_of_abandoned_calls_reach_nobody_else() {
         let answer = question_for_earlier_call(&fixture, &script, &second).await;
         let is_refused = answer["error"]["message"].as_str().is_some_and(|text| text.contains("several"));
         assert_eq!(is_refused, !is_asked, "{session}: {answer}");
-        assert_eq!(there.asked.lock().expect("asked").len(), usize::from(is_asked), "{session}");
-        assert!(gone.asked.lock().expect("asked").is_empty());
+        assert_eq!(there.asked().len(), usize::from(is_asked), "{session}");
+        assert!(gone.asked().is_empty());
     }
 }
 
@@ -150,6 +150,6 @@ async fn questions_of_ended_calls_reach_nobody_else() {
         let answer = question_for_earlier_call(&fixture, &script, &second).await;
         let is_refused = answer["error"]["message"].as_str().is_some_and(|text| text.contains("several"));
         assert_eq!(is_refused, !is_asked, "{principal}: {answer}");
-        assert_eq!(there.asked.lock().expect("asked").len(), usize::from(is_asked), "{principal}");
+        assert_eq!(there.asked().len(), usize::from(is_asked), "{principal}");
     }
 }

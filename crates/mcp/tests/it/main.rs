@@ -31,25 +31,19 @@ use toolwright_core::catalogue::{Provider, ProviderCall};
 use toolwright_core::client::Roots;
 use toolwright_core::context::{PartialSink, Services, ToolContext};
 use toolwright_core::error::ToolError;
-use toolwright_core::event::{Event, EventSink, Partial};
+use toolwright_core::event::{Event, Partial};
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::session::{CallId, Principal, Session, SessionId};
 use toolwright_core::store::{ManifestCache, StoreError};
 use toolwright_mcp::client::{McpOptions, McpProvider, McpServerOptions, McpTransport};
-use toolwright_testkit::FakeClock;
+use toolwright_testkit::{FakeClock, FakeEvents};
 
 /// What the tests look at from outside.
 #[derive(Default)]
 struct Observations {
-    events: Mutex<Vec<Event>>,
+    events: Arc<FakeEvents>,
     manifests: Mutex<HashMap<String, Value>>,
     partials: Mutex<Vec<Partial>>,
-}
-
-impl EventSink for Observations {
-    fn emit(&self, event: Event) {
-        self.events.lock().expect("events").push(event);
-    }
 }
 
 #[async_trait]
@@ -92,7 +86,7 @@ impl Fixture {
         let roots = Arc::new(Roots::default());
         let deps = McpOptions {
             manifests: Arc::clone(&world) as _,
-            events: Arc::clone(&world) as _,
+            events: Arc::clone(&world.events) as _,
             roots: Arc::clone(&roots),
         };
         Self { provider: McpProvider::new(options, deps), world, cancel: Cancel::new(), roots }
@@ -122,7 +116,7 @@ impl Fixture {
 
     /// Codes of the warnings so far.
     fn warnings(&self) -> Vec<String> {
-        let events = self.world.events.lock().expect("events");
+        let events = self.world.events.seen();
         let code = |event: &Event| match event {
             Event::Warning { code, .. } => Some(code.clone()),
             _ => None,

@@ -3,52 +3,42 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use async_trait::async_trait;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 use toolwright_core::catalogue::{Provider as _, SourceNotice};
-use toolwright_core::client::{AskStyle, CallClient, ClientRequest};
+use toolwright_core::client::{AskStyle, ClientRequest};
 use toolwright_core::context::ToolContext;
-use toolwright_core::error::{ErrorKind, ProtocolError, ToolError};
+use toolwright_core::error::ErrorKind;
+use toolwright_testkit::FakeCallClient;
 
 use super::run;
 use super::stdio::scripted;
 
-/// Somebody who opens pages, and says when they are done if they are asked.
-struct PageClient {
-    offers: Value,
-    ask_style: AskStyle,
-    /// Whether she is shown to follow pages by herself.
-    follows: bool,
-    opens: bool,
-    /// Whether she says when she is done; else the question stands.
-    says: bool,
-    asked: Mutex<Vec<String>>,
+/// Somebody who opens a page for each permit, or declines it, and says when it is done; else that question
+/// stands.
+fn page_client(offers: Value, opens: bool, says: bool, permits: &Arc<Semaphore>) -> FakeCallClient {
+    let permits = Arc::clone(permits);
+    let client = FakeCallClient::with_future(move |request| {
+        let (is_page, permits) = (request.params["mode"] == "url", Arc::clone(&permits));
+        Box::pin(async move {
+            if is_page {
+                permits.acquire().await.expect("open").forget();
+            } else if !says {
+                std::future::pending::<()>().await;
+            }
+            json!({"action": if opens { "accept" } else { "decline" }})
+        })
+    });
+    client.with(|client| client.capabilities = json!({"elicitation": offers}))
 }
 
-#[async_trait]
-impl CallClient for PageClient {
-    fn capabilities(&self) -> Map<String, Value> {
-        Map::from_iter([("elicitation".to_owned(), self.offers.clone())])
-    }
-
-    fn ask_style(&self) -> AskStyle {
-        self.ask_style
-    }
-
-    fn follows_pages(&self) -> bool {
-        self.follows
-    }
-
-    async fn ask(&self, requests: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {
-        let params = &requests[0].params;
-        let is_page = params["mode"] == "url";
-        let shown = if is_page { &params["url"] } else { &params["message"] };
-        self.asked.lock().expect("asked").push(shown.as_str().unwrap_or_default().to_owned());
-        if !is_page && !self.says {
-            std::future::pending::<()>().await;
-        }
-        Ok(vec![Ok(json!({"action": if self.opens { "accept" } else { "decline" }}))])
-    }
+/// What a client was shown: the pages, and the messages of the other questions.
+fn shown(client: &FakeCallClient) -> Vec<String> {
+    let shown = |request: &ClientRequest| {
+        let key = if request.params["mode"] == "url" { "url" } else { "message" };
+        request.params[key].as_str().unwrap_or_default().to_owned()
+    };
+    client.asked().iter().map(shown).collect()
 }
 
 const PAGE: &str = "https://login.example/?for=1";
@@ -57,34 +47,22 @@ const DONE: &str = "Accept this once you are done at login.example: the call of 
 #[tokio::test]
 async fn calls_needing_pages_repeat_once_done() {
     let both = || json!({"form": {}, "url": {}});
-    let ann = |offers| PageClient {
-        offers,
-        ask_style: AskStyle::Either,
-        follows: false,
-        opens: true,
-        says: true,
-        asked: Mutex::default(),
-    };
+    let at_once = Arc::new(Semaphore::new(Semaphore::MAX_PERMITS));
+    let who = |offers, opens, says| page_client(offers, opens, says, &at_once);
+    let ann = |offers| who(offers, true, true);
     // Who is asked what; the result, or what the operator reads; calls made; whether the refusal is passed on.
     for (who, arguments, asked, expect, calls, is_passed_on) in [
         (ann(both()), json!({}), &[PAGE, DONE][..], Ok("welcome"), 2, false),
-        (PageClient { says: false, ..ann(both()) }, json!({"tells": true}), &[PAGE, DONE], Ok("welcome"), 2, false),
+        (who(both(), true, false), json!({"tells": true}), &[PAGE, DONE], Ok("welcome"), 2, false),
         (ann(json!({"url": {}})), json!({"tells": true}), &[PAGE], Ok("welcome"), 2, false),
-        (PageClient { opens: false, ..ann(both()) }, json!({}), &[PAGE], Err("login.example"), 1, false),
+        (who(both(), false, true), json!({}), &[PAGE], Err("login.example"), 1, false),
         (ann(both()), json!({"refusals": 9}), &[PAGE, DONE], Err(PAGE), 2, false),
         // Nobody is there to see it, or follows it by themselves.
         (ann(json!({"form": {}})), json!({}), &[], Err(PAGE), 1, true),
-        (
-            PageClient { ask_style: AskStyle::Requests, follows: true, ..ann(both()) },
-            json!({}),
-            &[],
-            Err(PAGE),
-            1,
-            true,
-        ),
+        (ann(both()).with(|ann| ann.ask_style = AskStyle::Requests), json!({}), &[], Err(PAGE), 1, true),
         // Asked by requests, and Toolwright shows pages for her client.
         (
-            PageClient { ask_style: AskStyle::Requests, ..ann(both()) },
+            ann(both()).with(|ann| (ann.ask_style, ann.follows_pages) = (AskStyle::Requests, Some(false))),
             json!({}),
             &[PAGE, DONE],
             Ok("welcome"),
@@ -102,7 +80,7 @@ async fn calls_needing_pages_repeat_once_done() {
         let made =
             tokio::time::timeout(Duration::from_secs(20), run(&*fixture.provider, "page", arguments.clone(), &context));
         let made = made.await.expect("nobody waits for what does not come");
-        let seen: Vec<String> = who.asked.lock().expect("asked").clone();
+        let seen = shown(&who);
         assert!(seen.iter().zip(asked).all(|(seen, asked)| seen == asked), "{arguments}: {seen:?}");
         // What is done at once may be known before there is anything to ask.
         let may_be_known = arguments["tells"] == true;
@@ -135,44 +113,18 @@ async fn done_pages_do_not_serve_later_calls() {
     let script = scripted("asker::serve_when_asked", "MCP_ASKER", "legacy");
     let fixture = script.fixture(|_| {});
     let both = json!({"form": {}, "url": {}});
-    let ann = Arc::new(PageClient {
-        offers: both,
-        ask_style: AskStyle::Either,
-        follows: false,
-        opens: true,
-        says: true,
-        asked: Mutex::default(),
-    });
+    let at_once = Arc::new(Semaphore::new(Semaphore::MAX_PERMITS));
+    let ann = Arc::new(page_client(both, true, true, &at_once));
     let context = ToolContext { client: Arc::clone(&ann) as _, ..fixture.context("s") };
     // The server says that `e1` is done, and asks for it again with the third request.
     for (arguments, asked) in [(json!({"tells": true}), None), (json!({"refusals": 3}), Some(&[PAGE, DONE]))] {
-        ann.asked.lock().expect("asked").clear();
+        ann.asked().clear();
         let made =
             tokio::time::timeout(Duration::from_secs(20), run(&*fixture.provider, "page", arguments, &context)).await;
         assert_eq!(made.expect("in time").expect("made").content[0].as_text(), Some("welcome"));
         if let Some(asked) = asked {
-            assert_eq!(*ann.asked.lock().expect("asked"), *asked, "she was not done yet");
+            assert_eq!(shown(&ann), *asked, "she was not done yet");
         }
-    }
-}
-
-/// Ann, who opens no page before she is told to.
-struct WaitingPageClient {
-    ann: PageClient,
-    may_open: tokio::sync::Notify,
-}
-
-#[async_trait]
-impl CallClient for WaitingPageClient {
-    fn capabilities(&self) -> Map<String, Value> {
-        self.ann.capabilities()
-    }
-
-    async fn ask(&self, requests: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {
-        if requests[0].params["mode"] == "url" {
-            self.may_open.notified().await;
-        }
-        self.ann.ask(requests).await
     }
 }
 
@@ -189,18 +141,11 @@ async fn one_done_page_releases_both_calls() {
         let sink = Arc::clone(&notices);
         fixture.provider.on_notice(Arc::new(move |notice| sink.lock().expect("notices").push(notice)));
         let waiting = |says: bool| {
-            let ann = PageClient {
-                offers: json!({"form": {}, "url": {}}),
-                ask_style: AskStyle::Either,
-                follows: false,
-                opens: true,
-                says,
-                asked: Mutex::default(),
-            };
-            Arc::new(WaitingPageClient { ann, may_open: tokio::sync::Notify::new() })
+            let may_open = Arc::new(Semaphore::new(0));
+            (Arc::new(page_client(json!({"form": {}, "url": {}}), true, says, &may_open)), may_open)
         };
-        let (ann, bea) = (waiting(says[0]), waiting(says[1]));
-        let call = async |who: &Arc<WaitingPageClient>, announces: bool| {
+        let ((ann, ann_may_open), (bea, bea_may_open)) = (waiting(says[0]), waiting(says[1]));
+        let call = async |who: &Arc<FakeCallClient>, announces: bool| {
             let context = ToolContext { client: Arc::clone(who) as _, ..fixture.context("s") };
             let arguments = json!({"refusals": 2, "tells": announces});
             let made = run(&*fixture.provider, "page", arguments, &context);
@@ -209,7 +154,7 @@ async fn one_done_page_releases_both_calls() {
         };
         let first = async {
             call(&ann, announces[0]).await;
-            bea.may_open.notify_one();
+            bea_may_open.add_permits(1);
         };
         let second = async {
             super::eventually("the first is refused", || refused(&script) == 1).await;
@@ -220,7 +165,7 @@ async fn one_done_page_releases_both_calls() {
             super::eventually("both are refused, and the page is done", reported).await;
             // What the server has read it answers at once.
             tokio::time::sleep(Duration::from_millis(200)).await;
-            ann.may_open.notify_one();
+            ann_may_open.add_permits(1);
         };
         tokio::join!(first, second, both_refused);
     }
