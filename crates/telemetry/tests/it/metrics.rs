@@ -1,14 +1,15 @@
 //! What is counted.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use toolwright_core::error::ErrorKind;
 use toolwright_core::event::Event;
 use toolwright_core::job::JobState;
 use toolwright_core::operation::CallOrigin;
-use toolwright_core::store::{LedgerHealth, LedgerStore};
+use toolwright_core::store::LedgerHealth;
 use toolwright_telemetry::{Metrics, Point};
+use toolwright_testkit::FakeLedger;
 
 use crate::support::{
     CallTraits, answered, cache_hit, decided, finished, job_changed, job_finished, job_started, op, run_finished,
@@ -119,29 +120,20 @@ fn time_waiting_for_people_is_counted_separately() {
     );
 }
 
-/// A ledger that could not be written, or can.
-struct Ledger(Mutex<LedgerHealth>);
-
-impl LedgerStore for Ledger {
-    fn condition(&self) -> LedgerHealth {
-        self.0.lock().expect("condition").clone()
-    }
-}
-
 #[test]
 fn ledger_failures_are_metrics() {
     let metrics = Metrics::default();
     let condition = LedgerHealth { failures: 3, lost: 2, waiting: 5, failing: Some("full".into()) };
-    let ledger = Arc::new(Ledger(Mutex::default()));
+    let ledger = Arc::new(FakeLedger::default());
     metrics.watch_ledger(Arc::clone(&ledger) as _);
     assert!(metrics.families().is_empty(), "nothing is wrong");
-    *ledger.0.lock().expect("condition") = condition;
+    *ledger.health() = condition;
     let text = metrics.text(toolwright_telemetry::TextFormat::Prometheus, &[]);
     for line in ["toolwright_ledger_failures_total 3", "toolwright_ledger_lost_total 2", "toolwright_ledger_waiting 5"]
     {
         assert!(text.contains(line), "{text}");
     }
-    *ledger.0.lock().expect("condition") = LedgerHealth { failures: 3, lost: 2, ..LedgerHealth::default() };
+    *ledger.health() = LedgerHealth { failures: 3, lost: 2, ..LedgerHealth::default() };
     assert_eq!(counted(&metrics)["toolwright.ledger.waiting{}"], "0");
 }
 
