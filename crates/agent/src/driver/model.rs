@@ -346,28 +346,23 @@ impl ModelEvents for TextEvents {
 
 #[cfg(test)]
 mod tests {
+    use toolwright_testkit::{FakeEvents, FakeRedactor};
+
     use super::*;
 
-    #[derive(Default)]
-    struct Log(Mutex<Vec<String>>);
-
-    impl EventSink for Log {
-        fn emit(&self, event: Event) {
-            if let Event::ModelText { text, .. } = event {
-                self.0.lock().expect("log").push(text);
-            }
-        }
-    }
-
     fn check(pieces: &[&str], expect: &[&str]) {
-        let log = Arc::new(Log::default());
-        let events =
-            TextEvents::new(log.clone(), Arc::new(toolwright_testkit::FakeRedactor("sk-12345")), SessionId::new("s"));
+        let log = Arc::new(FakeEvents::default());
+        let events = TextEvents::new(log.clone(), Arc::new(FakeRedactor("sk-12345")), SessionId::new("s"));
         for piece in pieces {
             events.on_event(ModelEvent::Text((*piece).to_owned()));
         }
         events.finish();
-        assert_eq!(*log.0.lock().expect("log"), expect, "{pieces:?}");
+        let seen = log.seen();
+        let texts = seen.iter().filter_map(|event| match event {
+            Event::ModelText { text, .. } => Some(text),
+            _ => None,
+        });
+        assert_eq!(texts.collect::<Vec<_>>(), expect, "{pieces:?}");
     }
 
     #[test]

@@ -22,10 +22,10 @@ use toolwright_core::{
 use toolwright_models::{Api, Endpoint, Endpoints, HttpModelClient, ModelOverrides};
 use toolwright_providers::builtin::{self, BuiltinOptions};
 use toolwright_runtime::{Executor, ExecutorOptions, ModelTraffic, OutputFiles, RunContext, SqliteStore, SystemClock};
-use toolwright_testkit::FakeModel;
 use toolwright_testkit::model_server::{Script, ScriptedModel, Turn, WireApi, count_tokens};
+use toolwright_testkit::{FakeEvents, FakeModel};
 
-use crate::fixture::{Log, provider};
+use crate::fixture::provider;
 
 type Answer = Box<dyn Fn(&ModelRequest) -> Result<ModelResponse, ModelErrorKind> + Send + Sync>;
 
@@ -64,7 +64,7 @@ struct ExtractFixture {
     executor: Arc<Executor>,
     run: RunContext,
     model: Arc<FakeModel>,
-    log: Arc<Log>,
+    log: Arc<FakeEvents>,
     store: Arc<SqliteStore>,
     _dir: tempfile::TempDir,
 }
@@ -82,7 +82,7 @@ async fn extract_fixture_with_client(
 ) -> ExtractFixture {
     let dir = tempfile::tempdir().unwrap();
     let store = SqliteStore::open(dir.path()).unwrap();
-    let log = Arc::new(Log::default());
+    let log = Arc::new(FakeEvents::default());
     let services = Services {
         model: client,
         events: log.clone(),
@@ -140,7 +140,7 @@ impl ExtractFixture {
     }
 
     fn warned(&self) -> bool {
-        let log = self.log.0.lock().unwrap();
+        let log = self.log.seen();
         log.iter().any(|event| matches!(event, Event::Fallback { what, .. } if what == "output__extract"))
     }
 }
@@ -179,7 +179,7 @@ async fn all_parts_are_read_and_findings_combined() {
     // Each request is an operation inside the call, and in the ledger.
     fixture.store.flush().await.unwrap();
     assert_eq!(fixture.store.totals().await.unwrap().model_calls, asked.len() as u64);
-    let log = fixture.log.0.lock().unwrap();
+    let log = fixture.log.seen();
     let call = log.iter().find_map(|event| match event {
         Event::ToolStarted { op, .. } => Some(op.id),
         _ => None,

@@ -19,9 +19,10 @@ use toolwright_core::{Effects, OpKind, Services, Tool, ToolContext, ToolDefiniti
 use toolwright_models::{Api, Endpoint, Endpoints, HttpModelClient, Timeouts};
 use toolwright_runtime::executor::ExecutorOptions;
 use toolwright_runtime::{Catalogue, Executor, ModelTraffic, RunContext, SqliteStore, SystemClock};
+use toolwright_testkit::FakeEvents;
 use toolwright_testkit::model_server::{Fault, Recorded, Script, ScriptedModel, Turn, WireApi};
 
-use crate::fixture::{Log, begin, options, provider, run_config};
+use crate::fixture::{begin, options, provider, run_config};
 
 pub(crate) const APIS: [(Api, WireApi); 5] = [
     (Api::OpenAiChat, WireApi::OpenAi),
@@ -73,7 +74,7 @@ pub(crate) struct FaultFixture {
     catalogue: Arc<Catalogue>,
     pub(crate) driver: Driver,
     store: Arc<SqliteStore>,
-    log: Arc<Log>,
+    log: Arc<FakeEvents>,
     tally: Arc<Tally>,
     _dir: tempfile::TempDir,
 }
@@ -87,7 +88,7 @@ impl FaultFixture {
         let model = ModelTraffic::new(client, BTreeMap::new());
         let dir = tempfile::tempdir().unwrap();
         let store = SqliteStore::open(dir.path()).unwrap();
-        let log = Arc::new(Log::default());
+        let log = Arc::new(FakeEvents::default());
         let services = Services { events: log.clone(), model: model.clone(), ..Services::none(Arc::new(SystemClock)) };
         let mut settings = ExecutorOptions::new(Arc::new(services), store.clone(), store.clone());
         settings.prices = [("test".to_owned(), PRICES)].into_iter().collect();
@@ -376,7 +377,7 @@ async fn missing_abilities_are_found_within_the_request() {
     let bench = FaultFixture::new(APIS[4], vec![Turn::text("ok")]).await;
     let request = ModelRequest { messages: vec![Message::user("four".repeat(2000))], ..ModelRequest::default() };
     bench.ask(&request).await.unwrap();
-    let events = bench.log.0.lock().unwrap();
+    let events = bench.log.seen();
     let warned = events.iter().filter_map(|event| match event {
         Event::Warning { code, message } => Some((code.as_str(), message.contains("10 tokens of about 2000"))),
         _ => None,

@@ -10,7 +10,7 @@ use toolwright_agent::{Driver, Limits, RunConfig, RunOptions, RunState};
 use toolwright_core::approval::{Approver, NoApprover};
 use toolwright_core::client::NoClient;
 use toolwright_core::context::NoRedaction;
-use toolwright_core::event::{Event, EventSink};
+use toolwright_core::event::EventSink;
 use toolwright_core::model::{
     Message, ModelClient, ModelError, ModelErrorKind, ModelEvent, ModelResponse, PriceTable, Prices, RawToolCall,
     RequestTool, StopReason, Usage,
@@ -22,7 +22,7 @@ use toolwright_core::{
 };
 use toolwright_runtime::executor::{ExecutorOptions, RepairOptions};
 use toolwright_runtime::{Catalogue, Executor, JobManager, OutputFiles, SqliteStore, SystemClock};
-use toolwright_testkit::{FakeModel, FakeRequest};
+use toolwright_testkit::{FakeEvents, FakeModel, FakeRequest};
 
 /// The model that repairs calls in a [`Fixture::with_repairs`].
 const REPAIRER: &str = "fix/m";
@@ -209,22 +209,12 @@ impl Tool for Counter {
     }
 }
 
-/// Keeps every event.
-#[derive(Default)]
-pub(crate) struct Log(pub(crate) Mutex<Vec<Event>>);
-
-impl EventSink for Log {
-    fn emit(&self, event: Event) {
-        self.0.lock().unwrap().push(event);
-    }
-}
-
 pub(crate) struct Fixture {
     pub(crate) driver: Driver,
     pub(crate) catalogue: Arc<Catalogue>,
     pub(crate) model: Arc<ModelScript>,
     pub(crate) executor: Arc<Executor>,
-    pub(crate) log: Arc<Log>,
+    pub(crate) log: Arc<FakeEvents>,
     pub(crate) store: Arc<SqliteStore>,
 }
 
@@ -265,7 +255,7 @@ impl Fixture {
         repair: Option<RepairOptions>,
     ) -> Self {
         let store = SqliteStore::open(dir).unwrap();
-        let log = Arc::new(Log::default());
+        let log = Arc::new(FakeEvents::default());
         let events: Arc<dyn EventSink> = log.clone();
         let model = Arc::new(ModelScript {
             script,

@@ -15,9 +15,9 @@ use toolwright_core::{Effects, Services, Tool, ToolContext, ToolDefinition, Tool
 use toolwright_models::{Endpoints, HttpModelClient, Models};
 use toolwright_runtime::executor::ExecutorOptions;
 use toolwright_runtime::{Catalogue, Executor, SecretRedactor, SqliteStore, SystemClock};
-use toolwright_testkit::FakeModel;
+use toolwright_testkit::{FakeEvents, FakeModel};
 
-use crate::fixture::{Log, options, provider, run_config};
+use crate::fixture::{options, provider, run_config};
 
 const SECRET: &str = "tiger-4711-x";
 
@@ -51,7 +51,7 @@ impl Tool for Login {
 async fn run(client: impl FnOnce(&Arc<SecretRedactor>) -> Arc<dyn ModelClient>, id: &str, record: &Path) -> RunReport {
     let dir = tempfile::tempdir().unwrap();
     let store = SqliteStore::open(dir.path()).unwrap();
-    let log = Arc::new(Log::default());
+    let log = Arc::new(FakeEvents::default());
     let redactor = Arc::new(SecretRedactor::default());
     let model = client(&redactor);
     let services = Services {

@@ -61,7 +61,7 @@ async fn batch_items_are_calls_of_their_own() {
     assert_eq!(all[0], json!({"id": "a", "tool": "t__read", "ok": true, "output": "counted"}));
     assert!(all[2]["error"].as_str().unwrap().contains("not this one"), "{}", all[2]);
 
-    let events = fixture.log.0.lock().unwrap().clone();
+    let events = fixture.log.seen().clone();
     let ops = events.iter().filter_map(|event| match event {
         Event::ToolFinished { op, call, .. } => Some((call.to_string(), op.clone())),
         _ => None,

@@ -18,9 +18,9 @@ use toolwright_core::trace::Trace;
 use toolwright_core::{Effects, Services, Tool, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput};
 use toolwright_runtime::executor::ExecutorOptions;
 use toolwright_runtime::{Catalogue, Executor, JobManager, OutputFiles, SqliteStore, SystemClock};
-use toolwright_testkit::{FakeApprover, FakeModel, FakeRequest};
+use toolwright_testkit::{FakeApprover, FakeEvents, FakeModel, FakeRequest};
 
-use crate::fixture::{Log, Reply, begin, options, provider, until};
+use crate::fixture::{Reply, begin, options, provider, until};
 
 /// What each agent says, turn by turn; the root is called `root`.
 pub(crate) type AgentScripts = HashMap<&'static str, Vec<Reply>>;
@@ -59,7 +59,7 @@ pub(crate) struct Tree {
     pub(crate) driver: Driver,
     pub(crate) store: Arc<SqliteStore>,
     pub(crate) model: Arc<FakeModel>,
-    pub(crate) log: Arc<Log>,
+    pub(crate) log: Arc<FakeEvents>,
     pub(crate) jobs: Arc<JobManager>,
     pub(crate) executor: Arc<Executor>,
     pub(crate) catalogue: Arc<Catalogue>,
@@ -130,7 +130,7 @@ impl Tree {
         wrap: impl FnOnce(Arc<SqliteStore>) -> Arc<S>,
     ) -> Self {
         let store = SqliteStore::open(dir).unwrap();
-        let log = Arc::new(Log::default());
+        let log = Arc::new(FakeEvents::default());
         let model = model(scripts);
         let jobs = JobManager::new(store.clone(), dir);
         let services = Services {

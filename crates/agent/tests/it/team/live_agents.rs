@@ -52,15 +52,7 @@ async fn a_run_does_not_end_over_live_agents() {
             assert_eq!(report.usage.input_tokens, 500, "what its agents used counts");
         }
         until(|| {
-            !tree
-                .log
-                .0
-                .lock()
-                .unwrap()
-                .iter()
-                .filter(|e| matches!(e, Event::JobFinished { .. }))
-                .collect::<Vec<_>>()
-                .is_empty()
+            !tree.log.seen().iter().filter(|e| matches!(e, Event::JobFinished { .. })).collect::<Vec<_>>().is_empty()
         })
         .await;
         assert_eq!(tree.agents().await.1, 0, "{policy:?}");
@@ -98,7 +90,7 @@ async fn a_cancel_reaches_depth_three() {
     let (report, ()) = tokio::join!(tree.run(&options), stop);
     assert_eq!(report.status, Status::Cancelled);
     assert_eq!(tree.agents().await, (3, 0));
-    let events = tree.log.0.lock().unwrap();
+    let events = tree.log.seen();
     let ended =
         events.iter().filter(|event| matches!(event, Event::RunFinished { status, .. } if status == "cancelled"));
     assert_eq!(ended.count(), 4);

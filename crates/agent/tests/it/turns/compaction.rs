@@ -54,7 +54,7 @@ async fn usage_of_making_room_counts_for_the_run() {
         _ => Vec::new(),
     });
     assert!(called.into_iter().all(|call| call.name == "t__step"));
-    let log = fixture.log.0.lock().unwrap();
+    let log = fixture.log.seen();
     let events = log.iter().filter_map(|event| match event {
         Event::Compacted {
             layer: CompactionLayer::Summarize, before, after, limit, usage, handle: Some(_), ..
@@ -136,7 +136,7 @@ async fn a_tokenizer_counts_only_near_the_limit() {
         let report = fixture.talk(&talk, &mut state).await.unwrap();
         assert_eq!((report.status, talk.tally().overflows), (Status::Success, 0));
         assert_eq!((asked.load(Ordering::SeqCst) > 0, state.is_counted()), (near, near));
-        let log = fixture.log.0.lock().unwrap();
+        let log = fixture.log.seen();
         let exact = log.iter().filter(|event| matches!(event, Event::Compacted { exact: true, .. })).count();
         let all = log.iter().filter(|event| matches!(event, Event::Compacted { .. })).count();
         assert_eq!((exact, all > 0), (all, near));

@@ -106,7 +106,7 @@ async fn check_failing(fails: fn(StoreOperation<'_>) -> bool, warned: bool, kept
     assert!(done.summarized > 0 && done.failed == 0, "{done:?}");
     let warnings = fixture.warnings();
     assert_eq!(warnings.iter().any(|warning| warning.starts_with("output_store_failed")), warned, "{warnings:?}");
-    let log = fixture.log.0.lock().unwrap();
+    let log = fixture.log.seen();
     let handles = log.iter().filter_map(|event| match event {
         Event::Compacted { layer: CompactionLayer::Summarize, handle, .. } => Some(handle.is_some()),
         _ => None,

@@ -103,7 +103,7 @@ async fn search_shows_three_tools_and_runs_found_ones() {
 
     let report = report.to_json();
     assert_eq!((&report["exposure"], &report["exposure_reason"]), (&json!("search"), &json!("it was asked for")));
-    let events = fixture.log.0.lock().unwrap().clone();
+    let events = fixture.log.seen().clone();
     let counts = |event: &Event| match event {
         Event::ModelStarted { shown, exposure, .. } => Some((shown.len(), *exposure)),
         _ => None,

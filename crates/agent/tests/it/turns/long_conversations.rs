@@ -17,9 +17,10 @@ use toolwright_core::{
 use toolwright_models::{Api, Endpoint, Endpoints, HttpModelClient, ModelOverrides};
 use toolwright_providers::builtin::{self, BuiltinOptions};
 use toolwright_runtime::{Catalogue, Executor, ExecutorOptions, ModelTraffic, OutputFiles, SqliteStore, SystemClock};
+use toolwright_testkit::FakeEvents;
 use toolwright_testkit::model_server::{LongTalk, MEMORY_MODEL, Script, ScriptedModel, WireApi};
 
-use crate::fixture::{Log, options, provider, run_config};
+use crate::fixture::{options, provider, run_config};
 
 /// Does a step, and says what the conversation has for it; with the fourth it shows images, if it has some.
 #[derive(Default)]
@@ -71,7 +72,7 @@ pub(crate) struct LongRunFixture {
     pub(crate) driver: Driver,
     pub(crate) catalogue: Arc<Catalogue>,
     pub(crate) executor: Arc<Executor>,
-    pub(crate) log: Arc<Log>,
+    pub(crate) log: Arc<FakeEvents>,
     pub(crate) store: Arc<SqliteStore>,
     pub(crate) server: Arc<ScriptedModel>,
 }
@@ -103,7 +104,7 @@ impl LongRunFixture {
         endpoints.set_overrides("long/talker", overrides);
         let model = ModelTraffic::new(Arc::new(HttpModelClient::new(endpoints)), std::collections::BTreeMap::default());
         let store = SqliteStore::open(dir).unwrap();
-        let log = Arc::new(Log::default());
+        let log = Arc::new(FakeEvents::default());
         let events: Arc<dyn EventSink> = log.clone();
         let services = Services {
             outputs: outputs(OutputFiles::new(dir.join("outputs"))),
@@ -157,12 +158,12 @@ impl LongRunFixture {
     }
 
     pub(crate) fn compacted(&self, wanted: CompactionLayer) -> usize {
-        let log = self.log.0.lock().unwrap();
+        let log = self.log.seen();
         log.iter().filter(|event| matches!(event, Event::Compacted { layer, .. } if *layer == wanted)).count()
     }
 
     pub(crate) fn warnings(&self) -> Vec<String> {
-        let log = self.log.0.lock().unwrap();
+        let log = self.log.seen();
         let code = |event: &Event| match event {
             Event::Warning { code, message } => Some(format!("{code}: {message}")),
             _ => None,
@@ -211,7 +212,7 @@ async fn check(window: usize, turns: usize, apis: (Api, WireApi), summaries: std
     assert_eq!(fixture.warnings(), Vec::<String>::new());
     // All that was done is told, what gave way beside turns that were put together too.
     let (mut results, mut messages, mut usage) = (0, 0, Usage::default());
-    for event in fixture.log.0.lock().unwrap().iter() {
+    for event in fixture.log.seen().iter() {
         if let Event::Compacted { results: gone, kept, messages: together, usage: used, .. } = event {
             assert_eq!(gone, kept, "{window}: all of it can be read again");
             (results, messages) = (results + gone, messages + together);

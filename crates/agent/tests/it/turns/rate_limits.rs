@@ -19,10 +19,10 @@ use toolwright_runtime::{
     Catalogue, Executor, ExecutorOptions, ModelQueueConfig, ModelTraffic, OutputFiles, SqliteStore, SystemClock,
     TrafficConfig,
 };
-use toolwright_testkit::FakeModel;
 use toolwright_testkit::model_server::{RecordedRequest, Reply, Script, ScriptedModel, Turn, WireApi};
+use toolwright_testkit::{FakeEvents, FakeModel};
 
-use crate::fixture::{Counter, Log, begin_with, options, provider, run_config};
+use crate::fixture::{Counter, begin_with, options, provider, run_config};
 
 const AGENTS: usize = 200;
 /// What a request takes: as many as may run at once may start in any time as long.
@@ -45,7 +45,7 @@ struct ManyAgentsFixture {
     catalogue: Arc<Catalogue>,
     store: Arc<SqliteStore>,
     tool: Arc<Counter>,
-    log: Arc<Log>,
+    log: Arc<FakeEvents>,
     came: Arc<Mutex<Vec<(Instant, String)>>>,
     _dir: tempfile::TempDir,
 }
@@ -72,7 +72,7 @@ impl ManyAgentsFixture {
             ModelTraffic::new(Arc::new(HttpModelClient::new(endpoints)), BTreeMap::from([("many".to_owned(), terms)]));
         let dir = tempfile::tempdir().unwrap();
         let store = SqliteStore::open(dir.path()).unwrap();
-        let log = Arc::new(Log::default());
+        let log = Arc::new(FakeEvents::default());
         let events: Arc<dyn EventSink> = Arc::clone(&log) as _;
         let services = Services {
             outputs: OutputFiles::new(dir.path().join("outputs")),
@@ -148,13 +148,13 @@ impl ManyAgentsFixture {
 
     /// How many requests have waited in the queue.
     fn waits(&self) -> usize {
-        self.log.0.lock().unwrap().iter().filter(|event| matches!(event, Event::ModelWait { .. })).count()
+        self.log.seen().iter().filter(|event| matches!(event, Event::ModelWait { .. })).count()
     }
 
     /// Waits, by no clock of the test, until nothing happens any more: some moments where that is `expected`, and else
     /// long enough for who is slow.
     async fn rests(&self, expected: impl Fn() -> bool) {
-        let state = || (self.came.lock().unwrap().len(), self.log.0.lock().unwrap().len(), self.tool.count());
+        let state = || (self.came.lock().unwrap().len(), self.log.seen().len(), self.tool.count());
         let (mut before, mut same) = (state(), 0);
         while same < if expected() { 2 } else { 100 } {
             spawn_blocking(|| std::thread::sleep(Duration::from_millis(2))).await.unwrap();

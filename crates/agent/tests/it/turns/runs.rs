@@ -83,7 +83,7 @@ async fn a_run_emits_events_and_a_transcript() {
     let shown: Vec<_> = first["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap()).collect();
     assert_eq!(shown, ["t__a", "t__b"]);
 
-    let events = fixture.log.0.lock().unwrap().clone();
+    let events = fixture.log.seen().clone();
     let models: Vec<_> = events
         .iter()
         .filter_map(|event| match event {
@@ -161,7 +161,7 @@ async fn a_run_has_only_its_allowed_tools() {
     let report = fixture.driver.run(&mut state, &options).await.unwrap();
     assert_eq!((a.count(), b.count(), ops.count()), (1, 0, 0));
     assert_eq!(report.calls.iter().map(|call| call.ok).collect::<Vec<_>>(), [true, false, false]);
-    let events = fixture.log.0.lock().unwrap().clone();
+    let events = fixture.log.seen().clone();
     assert!(events.iter().any(|event| matches!(event, Event::ModelStarted { shown, .. } if shown == &["t__a"])));
     assert!(fixture.driver.system_prompt("Base.", &[], state.config(), &options).text().starts_with("Base."));
 }
@@ -224,7 +224,7 @@ async fn an_overflowing_conversation_is_shortened_and_continues() {
     assert_eq!((report.status, report.answer.as_str()), (Status::Success, "it fits"));
     let texts = result_texts(state.messages());
     assert!(texts[0].starts_with("[toolwright took this result") && texts[1].starts_with("xxx"), "{texts:?}");
-    let log = fixture.log.0.lock().unwrap();
+    let log = fixture.log.seen();
     let truncated = |event: &&Event| matches!(event, Event::Compacted { layer: CompactionLayer::Truncate, results: 1, kept: 0, before, after, .. } if before > after);
     assert!(texts[0].contains("it was not kept"), "nothing here reads what is stored: {}", texts[0]);
     assert_eq!(log.iter().filter(truncated).count(), 1);

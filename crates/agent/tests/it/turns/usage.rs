@@ -8,10 +8,9 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 use toolwright_agent::{DriverError, Limits, RunConfig, RunOptions, RunState, Status};
 use toolwright_core::approval::ApprovalDecision;
-use toolwright_core::client::{AskingCall, CallClient, ClientRequest};
-use toolwright_core::context::UsageRecorder;
+use toolwright_core::client::{AskingCall, ClientRequest};
 use toolwright_core::definition::Mode;
-use toolwright_core::error::{ErrorKind, ProtocolError};
+use toolwright_core::error::ErrorKind;
 use toolwright_core::exposure::Exposure;
 use toolwright_core::model::{Message, ModelRequest, Usage};
 use toolwright_core::store::LedgerStore as _;
@@ -20,7 +19,7 @@ use toolwright_core::{
 };
 use toolwright_runtime::ModelJudge;
 use toolwright_search::{Method, PickOptions, Selector, ToolFinder};
-use toolwright_testkit::FakeApprover;
+use toolwright_testkit::{FakeApprover, FakeCallClient};
 
 use crate::fixture::{Counter, Fixture, JUDGE, Reply, asking, begin, options};
 use crate::turns::resume::FaultyStore;
@@ -152,27 +151,21 @@ impl Tool for SamplingTool {
     }
 }
 
-/// A client whose answers use what a model's do.
-#[derive(Default)]
-struct Sampling(Option<Arc<dyn UsageRecorder>>);
-
-#[async_trait]
-impl CallClient for Sampling {
-    fn for_call(&self, asking: &AskingCall) -> Option<Arc<dyn CallClient>> {
-        Some(Arc::new(Self(asking.usage.clone())))
-    }
-
-    async fn ask(&self, requests: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {
-        // A run counts what its calls use.
-        let recorder = self.0.as_ref().unwrap();
-        recorder.record("test/other", Usage { input_tokens: 7, output_tokens: 3, ..Usage::default() });
-        Ok(vec![Ok(json!({})); requests.len()])
-    }
+/// The client of one call, whose answers use what a model's do.
+fn sampling(asking: &AskingCall) -> FakeCallClient {
+    // A run counts what its calls use.
+    let recorder = asking.usage.clone();
+    FakeCallClient::new(move |_| {
+        let used = Usage { input_tokens: 7, output_tokens: 3, ..Usage::default() };
+        recorder.as_ref().unwrap().record("test/other", used);
+        json!({})
+    })
 }
 
 #[tokio::test]
 async fn usage_of_sampling_before_a_crash_counts_once() {
-    let options = || RunOptions { client: Arc::new(Sampling::default()), ..options() };
+    let client = || FakeCallClient::saying(json!({})).with(|client| client.for_call = Some(sampling));
+    let options = || RunOptions { client: Arc::new(client()), ..options() };
     for (breaks_at, written) in [(2, true), (3, false), (3, true), (4, true)] {
         let dir = tempfile::tempdir().unwrap();
         let fragile = |store| FaultyStore::new(store, breaks_at, written);
