@@ -1,14 +1,13 @@
 //! What a model's server turns out not to do: take a form of a request, read all that it is sent.
 
-use std::sync::Mutex;
-
 use serde_json::{Value, json};
 use toolwright_core::cancel::Cancel;
 use toolwright_core::model::{
-    Effort, IgnoreModelEvents, Message, ModelClient, ModelError, ModelErrorKind, ModelEvent, ModelEvents, ModelRequest,
-    ModelSettings, OutputFormat, RequestProgress, RequestTool,
+    Effort, IgnoreModelEvents, Message, ModelClient, ModelError, ModelErrorKind, ModelRequest, ModelSettings,
+    OutputFormat, RequestProgress, RequestTool,
 };
 use toolwright_models::{Api, Endpoint, Endpoints, HttpModelClient};
+use toolwright_testkit::FakeModelEvents;
 use toolwright_testkit::model_server::{Script, ScriptedModel, Turn, WireApi};
 
 const UNABLE: &str = "output_config: this model does not support structured outputs";
@@ -314,28 +313,17 @@ async fn refused_combination_is_sent_without_one_part() {
     );
 }
 
-#[derive(Default)]
-struct Received(Mutex<Vec<RequestProgress>>);
-
-impl ModelEvents for Received {
-    fn on_event(&self, _event: ModelEvent) {}
-
-    fn on_traffic(&self, traffic: RequestProgress) {
-        self.0.lock().unwrap().push(traffic);
-    }
-}
-
 #[tokio::test]
 async fn shortened_conversation_is_reported_once() {
     // The scripted server says that it read ten tokens.
     let server = ScriptedModel::start(Script::echo()).await.unwrap();
     let client = client(Api::Ollama, &server, WireApi::Ollama);
-    let reported = Received::default();
+    let reported = FakeModelEvents::default();
     for (model, words) in [("p/m", 1), ("p/m", 2000), ("p/m", 2000), ("p/n", 2000)] {
         let request = ModelRequest { messages: vec![Message::user("four".repeat(words))], ..ModelRequest::default() };
         client.complete(model, &request, &reported, &Cancel::new()).await.unwrap();
     }
-    let reported = reported.0.into_inner().unwrap();
+    let reported = reported.traffic();
     let shortened: Vec<_> = reported.iter().filter(|traffic| **traffic != RequestProgress::FirstByte).collect();
     assert_eq!(shortened, [&RequestProgress::Shortened { sent: 2000, read: 10 }; 2], "once a model");
 }

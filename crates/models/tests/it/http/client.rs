@@ -1,6 +1,6 @@
 //! The client against the scripted server, over a real socket, in every API.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -9,10 +9,11 @@ use tokio::net::TcpListener;
 use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::content::ContentBlock;
 use toolwright_core::model::{
-    CallResult, IgnoreModelEvents, Message, ModelClient, ModelError, ModelErrorKind, ModelEvent, ModelEvents,
-    ModelRequest, ModelResponse, StopReason, Usage,
+    CallResult, IgnoreModelEvents, Message, ModelClient, ModelError, ModelErrorKind, ModelEvent, ModelRequest,
+    ModelResponse, StopReason, Usage,
 };
 use toolwright_models::{Api, Endpoint, Endpoints, HttpModelClient, Timeouts, default_model, endpoints_from_env};
+use toolwright_testkit::FakeModelEvents;
 use toolwright_testkit::model_server::{Answer, Fault, Reply, Script, ScriptedModel, Stop, Tokens, Turn, WireApi};
 
 pub(crate) const PAIRS: [(Api, WireApi); 5] = [
@@ -54,15 +55,6 @@ fn question(text: &str) -> ModelRequest {
     ModelRequest { messages: vec![Message::user(text)], ..crate::golden::conversation() }
 }
 
-#[derive(Default)]
-struct Pieces(Mutex<Vec<ModelEvent>>);
-
-impl ModelEvents for Pieces {
-    fn on_event(&self, event: ModelEvent) {
-        self.0.lock().unwrap().push(event);
-    }
-}
-
 #[tokio::test]
 async fn a_turn_with_calls_and_their_results() {
     for (api, _) in PAIRS {
@@ -78,7 +70,7 @@ async fn a_turn_with_calls_and_their_results() {
         )
         .await;
         let mut request = question("find");
-        let pieces = Pieces::default();
+        let pieces = FakeModelEvents::default();
         let first = bench.client.complete("test/m/1", &request, &pieces, &Cancel::new()).await.unwrap();
         assert_eq!(first.text, "Let me look around here.", "{api}");
         let written: Vec<_> = first.calls.iter().map(|call| (call.name.as_str(), call.arguments.as_str())).collect();
@@ -88,7 +80,7 @@ async fn a_turn_with_calls_and_their_results() {
             (StopReason::ToolCalls, 10, 5),
             "{api}"
         );
-        let pieces = pieces.0.into_inner().unwrap();
+        let pieces = pieces.events();
         assert!(pieces.iter().filter(|piece| matches!(piece, ModelEvent::Text(_))).count() > 1, "{api}: it streams");
 
         let results = first.calls.iter().map(|call| CallResult {

@@ -9,10 +9,12 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use toolwright_core::cancel::Cancel;
 use toolwright_core::model::{
-    IgnoreModelEvents, Message, ModelClient, ModelErrorKind, ModelEvent, ModelEvents, ModelRequest, OutputFormat,
-    RateLimitWindow, RequestProgress, RequestSettings, Usability,
+    IgnoreModelEvents, Message, ModelClient, ModelErrorKind, ModelEvent, ModelRequest, OutputFormat, RateLimitWindow,
+    RateLimits, RequestProgress, RequestSettings, Usability,
 };
 use toolwright_models::{Api, Endpoint, Endpoints, HttpModelClient, ModelOverrides, TimeoutOverrides, encode};
+use toolwright_testkit::FakeModelEvents;
+use toolwright_testkit::StreamItem::{Event, Traffic};
 use toolwright_testkit::model_server::{Script, ScriptedModel, Turn, WireApi};
 
 use crate::http::embeddings;
@@ -47,23 +49,6 @@ fn client(api: Api, url: &str, overrides: ModelOverrides) -> HttpModelClient {
 
 fn question() -> ModelRequest {
     ModelRequest { messages: vec![Message::user("q")], ..ModelRequest::default() }
-}
-
-/// Keeps what is told, in words.
-#[derive(Default)]
-struct Received(Mutex<Vec<String>>);
-
-impl ModelEvents for Received {
-    fn on_event(&self, event: ModelEvent) {
-        self.0.lock().unwrap().push(format!("{event:?}"));
-    }
-
-    fn on_traffic(&self, traffic: RequestProgress) {
-        self.0.lock().unwrap().push(match traffic {
-            RequestProgress::Limits(limits) => format!("{:?}", limits.requests),
-            other => format!("{other:?}"),
-        });
-    }
 }
 
 /// The model and the connection of each request.
@@ -119,12 +104,13 @@ async fn limits_and_first_bytes_precede_the_answer() {
         ("x-ratelimit-reset-requests", "1m0s"),
     ];
     let url = saying(response("200 OK", &headers, &body)).await;
-    let reported = Received::default();
+    let reported = FakeModelEvents::default();
     let client = client(Api::OpenAiChat, &url, ModelOverrides::default());
     client.complete("p/m", &question(), &reported, &Cancel::new()).await.unwrap();
     let requests = RateLimitWindow { limit: Some(60), remaining: Some(0), reset_ms: Some(60_000) };
-    let expect = [format!("{requests:?}"), "FirstByte".into(), r#"Text("ok")"#.into()];
-    assert_eq!(*reported.0.lock().unwrap(), expect);
+    let limits = RequestProgress::Limits(RateLimits { requests, ..RateLimits::default() });
+    let expect = [Traffic(limits), Traffic(RequestProgress::FirstByte), Event(ModelEvent::Text("ok".into()))];
+    assert_eq!(*reported.seen(), expect);
 }
 
 #[tokio::test]
@@ -137,10 +123,10 @@ async fn retry_advice_is_read_from_failures() {
     let check = async |answer: String, expect: (ModelErrorKind, Option<u64>, Option<bool>)| {
         let url = saying(answer.clone()).await;
         let client = client(Api::Gemini, &url, ModelOverrides::default());
-        let reported = Received::default();
+        let reported = FakeModelEvents::default();
         let error = client.complete("p/m", &question(), &reported, &Cancel::new()).await.unwrap_err();
         assert_eq!((error.kind, error.retry_after_ms, error.should_retry), expect, "{answer}: {error}");
-        assert!(reported.0.lock().unwrap().is_empty(), "nothing of an answer has come");
+        assert!(reported.seen().is_empty(), "nothing of an answer has come");
     };
     check(response("429 Too Many", &[], &minute), (RateLimit, Some(26_000), None)).await;
     let header = [("retry-after-ms", "1500"), ("retry-after", "9")];

@@ -8,12 +8,11 @@ use serde_json::json;
 use toolwright_core::Redactor;
 use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::model::{
-    IgnoreModelEvents, Message, ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvent, ModelEvents,
-    ModelRequest, ModelResponse, NotRecorded, RawToolCall, RecordedError, RequestProgress, RequestTool, Usability,
-    Usage,
+    IgnoreModelEvents, Message, ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvent, ModelRequest,
+    ModelResponse, NotRecorded, RawToolCall, RecordedError, RequestProgress, RequestTool, Usability, Usage,
 };
 use toolwright_models::{Endpoints, HttpModelClient, Models};
-use toolwright_testkit::FakeRedactor;
+use toolwright_testkit::{FakeModelEvents, FakeRedactor};
 
 /// Knows one secret.
 const KNOWN: FakeRedactor = FakeRedactor("hunter2");
@@ -125,19 +124,6 @@ async fn past_secrets_and_system_prompt_distinguish_requests() {
     }
 }
 
-#[derive(Default)]
-struct Pieces(Mutex<(Vec<ModelEvent>, Vec<RequestProgress>)>);
-
-impl ModelEvents for Pieces {
-    fn on_event(&self, event: ModelEvent) {
-        self.0.lock().unwrap().0.push(event);
-    }
-
-    fn on_traffic(&self, traffic: RequestProgress) {
-        self.0.lock().unwrap().1.push(traffic);
-    }
-}
-
 #[tokio::test]
 async fn replay_streams_and_announces_itself_once() {
     let call = RawToolCall { id: "c".into(), name: "a".into(), arguments: "{}".into() };
@@ -160,10 +146,10 @@ async fn replay_streams_and_announces_itself_once() {
     let sink = Arc::clone(&reported);
     models.on_replay(move |replayed| sink.lock().unwrap().push(replayed.clone()));
     for _ in 0..2 {
-        let pieces = Pieces::default();
+        let pieces = FakeModelEvents::default();
         let got = models.complete(&id, &question("q"), &pieces, &Cancel::new()).await.unwrap();
         assert_eq!(got, answer);
-        let (events, traffic) = pieces.0.into_inner().unwrap();
+        let (events, traffic) = (pieces.events(), pieces.traffic());
         assert_eq!(traffic, [RequestProgress::FirstByte]);
         assert_eq!(events.first(), Some(&ModelEvent::Reasoning("so".into())));
         assert_eq!(events.last(), Some(&ModelEvent::Call(call.clone())));
@@ -259,11 +245,11 @@ async fn replayed_failure_keeps_usage_and_partial_answer() {
     let (_dir, id) = recording(&lines);
     let models = models();
     for text in ["q", "t"] {
-        let pieces = Pieces::default();
+        let pieces = FakeModelEvents::default();
         let got = models.complete(&id, &question(text), &pieces, &Cancel::new()).await.unwrap_err();
         assert_eq!((got.kind, &*got.message, got.usage), (error.kind, "the answer broke off", usage), "{text}");
         assert_eq!((got.partial.as_deref(), got.should_retry), (Some(&partial), Some(false)), "{text}");
-        let (events, traffic) = pieces.0.into_inner().unwrap();
+        let (events, traffic) = (pieces.events(), pieces.traffic());
         assert_eq!(traffic, [RequestProgress::FirstByte], "an answer had begun: {text}");
         assert_eq!(events, [ModelEvent::Text("half an ans".into()), ModelEvent::Call(call.clone())], "{text}");
     }

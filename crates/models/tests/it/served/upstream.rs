@@ -1,12 +1,11 @@
 //! What a model's server is sent for a request that was read: the client's limit, and its thinking.
 
-use std::sync::Mutex;
-
 use serde_json::{Value, json};
 use toolwright_core::cancel::Cancel;
-use toolwright_core::model::{ModelClient, ModelEvent, ModelEvents, RequestProgress};
+use toolwright_core::model::{ModelClient, RequestProgress};
 use toolwright_models::served::{ResponseHead, ResponseWriter, ServedApi, ServedApi::*, losses};
 use toolwright_models::{Endpoint, Endpoints, HttpModelClient, ModelOverrides};
+use toolwright_testkit::FakeModelEvents;
 use toolwright_testkit::model_server::{Script, ScriptedModel, WireApi};
 
 use super::{least, read};
@@ -22,20 +21,6 @@ fn with(api: ServedApi, fields: &Value) -> Value {
 /// The body that the server of `model` gets for the least request with these fields.
 async fn sent(api: ServedApi, fields: &Value, model: &str, overrides: &Value) -> Value {
     sent_with_losses(api, fields, model, overrides).await.0
-}
-
-/// Keeps the names of what is not sent.
-#[derive(Default)]
-struct LossRecorder(Mutex<Vec<&'static str>>);
-
-impl ModelEvents for LossRecorder {
-    fn on_event(&self, _event: ModelEvent) {}
-
-    fn on_traffic(&self, traffic: RequestProgress) {
-        if let RequestProgress::Lost(parts) = traffic {
-            self.0.lock().unwrap().extend(parts);
-        }
-    }
 }
 
 /// [`sent`], and the names of what is lost.
@@ -57,9 +42,13 @@ async fn sent_with_losses(
     endpoints.set_overrides("p", overrides);
     let served = read(api, &with(api, fields)).unwrap();
     let (client, model) = (HttpModelClient::new(endpoints), format!("p/{model}"));
-    let lost = LossRecorder::default();
+    let lost = FakeModelEvents::default();
     client.complete(&model, &served.request, &lost, &Cancel::new()).await.unwrap();
-    let mut lost = lost.0.into_inner().unwrap();
+    let lost = lost.traffic().into_iter().filter_map(|traffic| match traffic {
+        RequestProgress::Lost(parts) => Some(parts),
+        _ => None,
+    });
+    let mut lost: Vec<_> = lost.flatten().collect();
     lost.extend(losses(api, Some(api.api()), &served));
     (server.requests().remove(0).body, lost)
 }
