@@ -3,13 +3,12 @@
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use serde_json::{Map, Value, json};
-use toolwright_core::client::{CallClient, ClientRequest};
+use serde_json::{Value, json};
 use toolwright_core::content::joined_text;
-use toolwright_core::error::ProtocolError;
 use toolwright_core::store::{AppendedRow, LogEntry, LogRow, NewRow, SessionLog, StoreError, is_below};
 use toolwright_core::taint::Taint;
-use toolwright_core::{SessionId, ToolError, ToolId};
+use toolwright_core::{SessionId, ToolId};
+use toolwright_testkit::FakeCallClient;
 
 use crate::files::workspace::Workspace;
 
@@ -131,33 +130,16 @@ async fn memory_files_answer_the_six_commands() {
     .await;
 }
 
-/// Answers every question alike, and keeps what it was asked.
-struct Person {
-    answer: Value,
-    asked: Mutex<Vec<Value>>,
-}
-
-#[async_trait]
-impl CallClient for Person {
-    fn capabilities(&self) -> Map<String, Value> {
-        [("elicitation".to_owned(), json!({}))].into_iter().collect()
-    }
-
-    async fn ask(&self, requests: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {
-        self.asked.lock().expect("lock").extend(requests.iter().map(|request| request.params.clone()));
-        Ok(requests.iter().map(|_| Ok(self.answer.clone())).collect())
-    }
-}
-
 #[tokio::test]
 async fn questions_carry_their_choices() {
     let check = async |arguments: Value, answer: Value, asked: Value, expect: &str| {
         let mut ws = workspace();
-        let person = Arc::new(Person { answer, asked: Mutex::default() });
+        let person = FakeCallClient::saying(answer).with(|it| it.capabilities = json!({"elicitation": {}}));
+        let person = Arc::new(person);
         ws.context.client = person.clone();
         let output = ws.call("agent:ask_user", arguments).await.expect("runs");
         assert_eq!(joined_text(&output.content), expect);
-        assert_eq!(person.asked.lock().expect("lock")[0]["requestedSchema"]["properties"], asked);
+        assert_eq!(person.asked()[0].params["requestedSchema"]["properties"], asked);
     };
     let choices = json!([{"label": "a"}, {"label": "b", "description": "slow"}]);
     let listed = json!([{"const": "a", "title": "a"}, {"const": "b", "title": "b (slow)"}]);
