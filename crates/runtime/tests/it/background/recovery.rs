@@ -7,50 +7,23 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use serde_json::json;
-use toolwright_core::approval::{AnswerSource, Approver};
 use toolwright_core::call::ValidCall;
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::inbox::{AnswerStatus, InboxStore as _, Question, QuestionState};
 use toolwright_core::job::{JobRecord, JobScope, JobState, Jobs as _};
 use toolwright_core::store::RunStore as _;
-use toolwright_core::{ApprovalDecision, ApprovalRequest, Policy, Profile, Session, SessionId, Snapshot};
+use toolwright_core::{ApprovalDecision, Policy, Profile, Session, SessionId, Snapshot};
 use toolwright_runtime::executor::{GuardBinding, GuardVerdict};
-use toolwright_runtime::{QueueConfig, Queues, RecoveryOptions, RunContext, SqliteStore};
+use toolwright_runtime::{
+    Inbox, InboxOptions, QueueConfig, Queues, RecoveryOptions, RunContext, SqliteStore, SystemClock,
+};
 
 use crate::background::jobs::{Fixture, LONG, fixture, fixture_with, id, session, terms, text};
 
 const DIR: &str = "TOOLWRIGHT_TEST_RECOVERY_DIR";
 /// The session in which everything is denied after the kill.
 const STRICTER: &str = "stricter";
-
-/// Asks in the inbox, and is killed before there is an answer.
-struct Killed(Arc<SqliteStore>);
-
-#[async_trait]
-impl Approver for Killed {
-    async fn ask(&self, request: &ApprovalRequest) -> ApprovalDecision {
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("now").as_millis();
-        let created_ms = u64::try_from(now).expect("now");
-        let question = Question {
-            id: format!("ask_{}", request.call_id),
-            request: request.clone(),
-            created_ms,
-            expires_ms: created_ms + 60_000,
-            state: QuestionState::Pending,
-            decision: None,
-            decided_by: None,
-        };
-        self.0.put_question(&question).await.expect("kept");
-        print_line(&format!("asked {}", question.id));
-        std::future::pending().await
-    }
-
-    fn answers(&self) -> AnswerSource {
-        AnswerSource::Elsewhere
-    }
-}
 
 fn print_line(line: &str) {
     let mut out = std::io::stdout().lock();
@@ -68,7 +41,11 @@ async fn child() {
         _ => GuardVerdict::Allow,
     };
     let fixture = fixture_with(dir, |options| options.guards.push(GuardBinding::new("g", Arc::new(guarded)))).await;
-    let approver = Arc::new(Killed(SqliteStore::open(dir).expect("store")));
+    let inbox = InboxOptions::new(SqliteStore::open(dir).expect("store"), Arc::new(SystemClock));
+    let on_question = Arc::new(|asked: &Question| {
+        print_line(&format!("asked {} {}", &asked.request.call_id.as_str()[1..], asked.id))
+    });
+    let approver = Arc::new(Inbox::new(InboxOptions { on_question, ..inbox }));
     for (n, of, profile) in [
         (1, "s", Profile::Ask),
         (2, "s", Profile::Trusted),
@@ -95,8 +72,8 @@ async fn child() {
     std::future::pending::<()>().await;
 }
 
-/// The ids of the jobs that a killed process left, by number.
-fn left_by_a_kill(dir: &Path) -> HashMap<u64, String> {
+/// The ids of the jobs and questions that a killed process left, by number.
+fn left_by_a_kill(dir: &Path) -> [HashMap<u64, String>; 2] {
     let mut child = Command::new(std::env::current_exe().expect("this test"))
         .args(["--exact", "background::recovery::child", "--nocapture"])
         .env(DIR, dir)
@@ -104,24 +81,25 @@ fn left_by_a_kill(dir: &Path) -> HashMap<u64, String> {
         .stderr(Stdio::null())
         .spawn()
         .expect("spawned");
-    let (mut ids, mut asked) = (HashMap::new(), 0);
-    let mut ready = false;
+    let numbered = |line: &str, word| {
+        let (n, id) = line.split_once(word)?.1.split_once(' ')?;
+        Some((n.parse().expect("a number"), id.to_owned()))
+    };
+    let (mut ids, mut asked, mut ready) = (HashMap::new(), HashMap::new(), false);
     for line in BufReader::new(child.stdout.take().expect("piped")).lines().map_while(Result::ok) {
-        if let Some((n, id)) = line.split_once("ack ").and_then(|(_, ack)| ack.split_once(' ')) {
-            ids.insert(n.parse().expect("a number"), id.to_owned());
-        }
-        asked += usize::from(line.contains("asked "));
+        ids.extend(numbered(&line, "ack "));
+        asked.extend(numbered(&line, "asked "));
         ready |= line.contains("ready");
-        if ready && asked == 5 {
+        if ready && asked.len() == 5 {
             break;
         }
     }
     child.kill().expect("killed");
     child.wait().expect("ended");
-    assert_eq!((ids.len(), asked, ready), (6, 5, true));
+    assert_eq!((ids.len(), asked.len(), ready), (6, 5, true));
     // Nobody waits in a test for a lease to end.
     sql(dir, "UPDATE job_owners SET lease_ms = 0");
-    ids
+    [ids, asked]
 }
 
 fn sql(dir: &Path, sql: &str) {
@@ -155,10 +133,10 @@ async fn over(fixture: &Fixture, id: &str) -> JobRecord {
 async fn an_awaited_approval_survives_a_kill() {
     let dir = tempfile::tempdir().expect("dir");
     let path = dir.path().to_owned();
-    let ids = tokio::task::spawn_blocking(move || left_by_a_kill(&path)).await.expect("killed");
+    let [ids, asked] = tokio::task::spawn_blocking(move || left_by_a_kill(&path)).await.expect("killed");
     let store = SqliteStore::open(dir.path()).expect("store");
     let answer = async |n: u64, decision: ApprovalDecision| {
-        assert_eq!(store.answer(&format!("ask_c{n}"), &decision, "ann").await.expect("answer"), AnswerStatus::Accepted);
+        assert_eq!(store.answer(&asked[&n], &decision, "ann").await.expect("answer"), AnswerStatus::Accepted);
     };
     // What a person says while nobody runs counts.
     answer(3, ApprovalDecision::Deny { reason: "not this one".into() }).await;
@@ -172,7 +150,7 @@ async fn an_awaited_approval_survives_a_kill() {
     }
     // The killed process began 6, which had leave; the others waited.
     assert_eq!(fixture.runs(), HashMap::from([(4, 1), (6, 1)]));
-    let withdrawn = store.question("ask_c5").await.expect("read").expect("known").state;
+    let withdrawn = store.question(&asked[&5]).await.expect("read").expect("known").state;
     assert_eq!(withdrawn, QuestionState::Withdrawn, "nobody is asked for what is denied");
     for n in [1, 2] {
         let job = fixture.jobs.get(JobScope::All, &ids[&n]).await.expect("known");
