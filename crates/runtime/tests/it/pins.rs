@@ -1,18 +1,17 @@
 //! Foreign definitions in the live catalogue, by what is pinned of them.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
 use toolwright_core::catalogue::{ProviderKind, RegisteredTool, ToolOverride, foreign_ids};
 use toolwright_core::context::NoRedaction;
-use toolwright_core::event::EventSink;
 use toolwright_core::pins::{FirstUse, OnDrift, PinConfig, PinSource, PinUpdate};
 use toolwright_core::store::{PinDecision, PinStore as _, PinWrite};
 use toolwright_core::{ContentHash, Effects, Event, ToolDefinition, ToolId};
 use toolwright_runtime::{Catalogue, Pins, SqliteStore};
-use toolwright_testkit::{FakeList, FakeProvider};
+use toolwright_testkit::{FakeEvents, FakeList, FakeProvider};
 
 /// A source that has listed `cached` before, and lists `tools`.
 fn source(
@@ -24,28 +23,13 @@ fn source(
     Arc::new(source.with(|source| (source.defined_in, source.cached) = (defined_in, Some(cached))))
 }
 
-/// Keeps the events.
-#[derive(Default)]
-struct EventLog(Mutex<Vec<Event>>);
-
-impl EventSink for EventLog {
-    fn emit(&self, event: Event) {
-        self.0.lock().expect("lock").push(event);
-    }
-}
-
-impl EventLog {
-    /// The notices since the last time, as tool and whether it is withheld.
-    fn notices(&self) -> Vec<(String, bool)> {
-        let events = std::mem::take(&mut *self.0.lock().expect("lock"));
-        events
-            .into_iter()
-            .filter_map(|event| match event {
-                Event::PinNotice { raw_name, withheld, .. } => Some((raw_name, withheld)),
-                _ => None,
-            })
-            .collect()
-    }
+/// The notices since the last time, as tool and whether it is withheld.
+fn notices(heard: &FakeEvents) -> Vec<(String, bool)> {
+    let notice = |event| match event {
+        Event::PinNotice { raw_name, withheld, .. } => Some((raw_name, withheld)),
+        _ => None,
+    };
+    heard.seen().drain(..).filter_map(notice).collect()
 }
 
 fn tool(name: &str, description: &str) -> Arc<RegisteredTool> {
@@ -63,7 +47,7 @@ struct Process {
     source: Arc<FakeProvider>,
     store: Arc<SqliteStore>,
     pins: Arc<Pins>,
-    heard: Arc<EventLog>,
+    heard: Arc<FakeEvents>,
 }
 
 impl Process {
@@ -73,7 +57,7 @@ impl Process {
 
     /// One whose source is defined there.
     async fn of(dir: &Path, terms: PinConfig, cached: Vec<Arc<RegisteredTool>>, defined_in: &'static str) -> Self {
-        let (store, heard) = (SqliteStore::open(dir).expect("store"), Arc::new(EventLog::default()));
+        let (store, heard) = (SqliteStore::open(dir).expect("store"), Arc::new(FakeEvents::default()));
         let catalogue = Catalogue::new(Arc::clone(&heard) as _, Arc::new(NoRedaction), Duration::from_secs(5));
         let pins = Pins::new(Arc::clone(&store) as _, terms);
         catalogue.keep_pins(Arc::clone(&pins));
@@ -103,12 +87,12 @@ async fn a_changed_definition_waits_for_approval() {
     let here = Process::start(dir.path(), PinConfig::default(), Vec::new()).await;
     here.list(vec![tool("a", "Reads."), tool("B.c", "Writes."), tool("d", "Stays.")]).await;
     assert_eq!(here.offered(), ["a", "B.c", "d"], "the first use pins silently");
-    assert!(here.heard.notices().is_empty() && here.catalogue.snapshot().issues().is_empty());
+    assert!(notices(&here.heard).is_empty() && here.catalogue.snapshot().issues().is_empty());
 
     let drifted = || vec![tool("a", "Reads."), tool("B.c", "Writes and sends."), tool("d", "Stays.")];
     here.list(drifted()).await;
     assert_eq!(here.offered(), ["a", "d"]);
-    assert_eq!(here.heard.notices(), [("B.c".to_owned(), true)]);
+    assert_eq!(notices(&here.heard), [("B.c".to_owned(), true)]);
     for written in ["s__b_c", "s__B_c", "s:b_c@0.0.0"] {
         let why = here.catalogue.snapshot().why_missing(written).expect("a reason");
         for part in ["withheld", "reads differently: [-Writes.-]{+Writes and sends.+}", "toolwright pins approve s:b_c"]
@@ -118,11 +102,11 @@ async fn a_changed_definition_waits_for_approval() {
     }
     assert!(here.catalogue.snapshot().issues()[0].message.contains("pins diff s:b_c"));
     here.list(drifted()).await;
-    assert!(here.heard.notices().is_empty(), "it is told once");
+    assert!(notices(&here.heard).is_empty(), "it is told once");
 
     // Another process sees the same at once, from its cached list, and may approve.
     let there = Process::start(dir.path(), PinConfig::default(), drifted()).await;
-    assert_eq!((there.offered(), there.heard.notices().len()), (vec!["a".to_owned(), "d".to_owned()], 1));
+    assert_eq!((there.offered(), notices(&there.heard).len()), (vec!["a".to_owned(), "d".to_owned()], 1));
     let before = here.pins.decisions().await;
     there.decide("B.c", PinDecision::Approve(None)).await;
     assert_eq!(there.offered(), ["a", "B.c", "d"], "in the order of its source");
@@ -153,7 +137,7 @@ async fn an_equivalent_definition_matches_its_pin() {
     here.list(with(["y", "x"])).await;
     assert_eq!(here.offered(), ["a"]);
     let pins = here.store.pins(None).await.expect("pins");
-    assert_eq!((pins[0].state(), here.heard.notices().len()), ("pinned", 1), "nothing waits any more");
+    assert_eq!((pins[0].state(), notices(&here.heard).len()), ("pinned", 1), "nothing waits any more");
 }
 
 #[tokio::test]
@@ -176,7 +160,7 @@ async fn revisions_of_a_tool_share_one_pin() {
     for support in [Some("forbidden"), None, Some("optional")] {
         here.list(vec![listed("old", support), listed("new", support)]).await;
         assert_eq!(here.offered(), ["old", "new"], "{support:?}");
-        assert!(here.heard.notices().is_empty(), "{support:?}");
+        assert!(notices(&here.heard).is_empty(), "{support:?}");
     }
     let other = RegisteredTool::foreign(definition("old", "Reads and sends."), "old");
     here.list(vec![other, listed("new", None)]).await;
@@ -209,9 +193,9 @@ async fn a_renamed_pinned_tool_counts_as_changed() {
         let states: Vec<_> = pins.iter().map(|pin| (pin.tool.as_str(), pin.waiting_name(), pin.state())).collect();
         assert_eq!(states, [("a.b", "a b", "changed"), ("get", "Get", "changed")]);
     }
-    assert_eq!(here.heard.notices().len(), 3);
+    assert_eq!(notices(&here.heard).len(), 3);
     here.list(listed(&[("Get", "Sends all keys."), ("a b", "Reads.")])).await;
-    assert!(here.heard.notices().is_empty(), "it is told once");
+    assert!(notices(&here.heard).is_empty(), "it is told once");
     // It goes back, and nothing waits any more.
     here.list(listed(&[("get", "Reads.")])).await;
     assert_eq!(here.offered(), ["get"]);
@@ -257,10 +241,10 @@ async fn the_configuration_decides_first_use_and_drift() {
     let own = RegisteredTool::own(ToolDefinition { ..definition("own", "Ours.") }).expect("registers");
     here.list(vec![tool("a", "Reads."), own]).await;
     assert_eq!(here.offered(), ["own"], "our own tools need no pin");
-    assert_eq!(here.heard.notices(), [("a".to_owned(), true)]);
+    assert_eq!(notices(&here.heard), [("a".to_owned(), true)]);
     here.decide("a", PinDecision::Approve(None)).await;
     here.list(vec![tool("a", "Reads more.")]).await;
-    assert_eq!((here.offered(), here.heard.notices()), (vec!["a".to_owned()], vec![("a".to_owned(), false)]));
+    assert_eq!((here.offered(), notices(&here.heard)), (vec!["a".to_owned()], vec![("a".to_owned(), false)]));
     assert!(here.catalogue.snapshot().issues()[0].message.contains("`a` is changed"));
     assert!(here.pins.set_config(PinConfig::default()));
     here.catalogue.recheck_pins().await;
@@ -289,7 +273,7 @@ async fn an_unreadable_store_withholds_foreign_tools() {
     let many = |text: &str| (0..100).map(|n| tool(&format!("t{n}"), text)).collect::<Vec<_>>();
     here.list(many("Reads.")).await;
     here.list(many("Writes.")).await;
-    assert_eq!((here.offered().len(), here.heard.notices().len()), (0, 32));
+    assert_eq!((here.offered().len(), notices(&here.heard).len()), (0, 32));
     let snapshot = here.catalogue.snapshot();
     assert_eq!(snapshot.issues().len(), 1);
     assert!(snapshot.issues()[0].message.contains("100 definitions"), "{}", snapshot.issues()[0].message);

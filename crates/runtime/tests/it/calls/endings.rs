@@ -12,7 +12,7 @@ use toolwright_core::approval::{ApprovalDecision, ApprovalRequest};
 use toolwright_core::call::ValidCall;
 use toolwright_core::catalogue::{CallScope, Entry, Listing, Provider, Snapshot};
 use toolwright_core::definition::Concurrency;
-use toolwright_core::event::{Event, EventSink, Partial};
+use toolwright_core::event::{Event, Partial};
 use toolwright_core::store::LedgerStore as _;
 use toolwright_core::{
     Cancel, CancelCause, ContentHash, Effects, ErrorKind, Outcome, Policy, Profile, Services, Session, Tool,
@@ -20,7 +20,7 @@ use toolwright_core::{
 };
 use toolwright_runtime::executor::{GuardBinding, GuardVerdict, Interceptor, InterceptorDecision, ResponseCache};
 use toolwright_runtime::{ExecutorOptions, QueueConfig, Queues, RunContext};
-use toolwright_testkit::FakeProvider;
+use toolwright_testkit::{FakeEvents, FakeProvider};
 
 use crate::fixture::{Fixture, call, fixture};
 
@@ -110,15 +110,6 @@ impl ResponseCache for Panics {
         panic!("the cache's own fault")
     }
     async fn put(&self, _key: &ContentHash, _ttl: Duration, _output: &ToolOutput) {}
-}
-
-struct PanickingSink(Arc<dyn EventSink>);
-
-impl EventSink for PanickingSink {
-    fn emit(&self, event: Event) {
-        self.0.emit(event);
-        panic!("the observer's own fault");
-    }
 }
 
 /// Skips, overrides or panics.
@@ -416,7 +407,11 @@ async fn a_call_ends_once_by_code_around_it() {
         },
         Case {
             configure: |options| {
-                let events = Arc::new(PanickingSink(Arc::clone(&options.services.events)));
+                let hub = Arc::clone(&options.services.events);
+                let events = Arc::new(FakeEvents::with(move |event| {
+                    hub.emit(event.clone());
+                    panic!("the observer's own fault");
+                }));
                 options.services = Arc::new(Services { events, ..(*options.services).clone() });
             },
             ..Case::new("working", Ok("done"))

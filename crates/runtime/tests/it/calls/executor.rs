@@ -5,16 +5,15 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 use toolwright_core::approval::ApprovalDecision;
 use toolwright_core::call::ValidCall;
-use toolwright_core::client::{CallClient, ClientRequest};
-use toolwright_core::error::ProtocolError;
 use toolwright_core::event::{Event, Partial};
 use toolwright_core::store::{LedgerStore as _, RunStore as _};
 use toolwright_core::{CallId, CancelCause, ErrorKind, Policy, Profile, ToolError};
 use toolwright_runtime::executor::{GuardBinding, GuardContext, GuardVerdict, InputGuard};
 use toolwright_runtime::{QueueConfig, Queues};
-use toolwright_testkit::{FakeApprover, FakeRedactor};
+use toolwright_testkit::{FakeApprover, FakeCallClient, FakeRedactor};
 
 use crate::fixture::{call, fixture};
 
@@ -72,15 +71,17 @@ async fn calls_run_in_parallel_within_their_queue() {
 }
 
 /// A client that answers once it is let.
-#[derive(Default)]
-struct Slow(tokio::sync::Notify);
-
-#[async_trait]
-impl CallClient for Slow {
-    async fn ask(&self, requests: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {
-        self.0.notified().await;
-        Ok(requests.into_iter().map(|_| Ok(json!({}))).collect())
-    }
+fn waiting_client() -> (Arc<FakeCallClient>, Arc<Notify>) {
+    let may_answer = Arc::new(Notify::new());
+    let told = Arc::clone(&may_answer);
+    let client = FakeCallClient::with_future(move |_| {
+        let told = Arc::clone(&told);
+        Box::pin(async move {
+            told.notified().await;
+            json!({})
+        })
+    });
+    (Arc::new(client), may_answer)
 }
 
 #[tokio::test]
@@ -90,11 +91,11 @@ async fn waiting_for_the_client_pauses_timeouts() {
         options.defaults.idle_timeout = Some(Duration::from_millis(60));
     })
     .await;
-    let client = Arc::new(Slow::default());
-    fixture.run.client = Arc::clone(&client) as Arc<dyn CallClient>;
+    let (client, may_answer) = waiting_client();
+    fixture.run.client = client;
     tokio::spawn(async move {
         tokio::time::sleep(Duration::from_millis(400)).await;
-        client.0.notify_one();
+        may_answer.notify_one();
     });
     let outcomes = fixture.all(vec![call("a", "asks", json!({}))]).await;
     assert_eq!(outcomes[0].text(), "answered 1");
@@ -107,8 +108,8 @@ async fn a_call_awaiting_its_client_holds_no_slot() {
     let config = QueueConfig { concurrent: 1, ..QueueConfig::default() };
     let mut fixture =
         fixture(|options| options.queues = Queues::new(BTreeMap::from([("default".to_owned(), config)]))).await;
-    let client = Arc::new(Slow::default());
-    fixture.run.client = Arc::clone(&client) as Arc<dyn CallClient>;
+    let (client, may_answer) = waiting_client();
+    fixture.run.client = client;
     let asking = tokio::spawn({
         let (executor, run) = (Arc::clone(&fixture.executor), fixture.run.clone());
         async move { executor.run_calls(vec![call("a", "asks", json!({}))], &run).await }
@@ -126,7 +127,7 @@ async fn a_call_awaiting_its_client_holds_no_slot() {
     while fixture.counts.now.load(Ordering::SeqCst) == 0 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    client.0.notify_one();
+    may_answer.notify_one();
     let answered = asking.await.expect("ended");
     assert_eq!(answered[0].text(), "answered 1");
     assert_eq!(fixture.counts.now.load(Ordering::SeqCst), 0, "the slow call had ended");
@@ -138,7 +139,7 @@ async fn a_call_retakes_its_slot_after_withdrawal() {
     let config = QueueConfig { concurrent: 1, ..QueueConfig::default() };
     let mut fixture =
         fixture(|options| options.queues = Queues::new(BTreeMap::from([("default".to_owned(), config)]))).await;
-    fixture.run.client = Arc::new(Slow::default());
+    fixture.run.client = waiting_client().0;
     let both = fixture.all(vec![call("a", "withdraws", json!({"n": 50})), call("b", "slow", json!({"n": 300}))]);
     let outcomes = tokio::time::timeout(Duration::from_secs(5), both).await.expect("in time");
     assert_eq!((outcomes[0].text(), outcomes[1].ok), ("withdrawn".into(), true));

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use toolwright_core::catalogue::{Listing, Provider as _, ProviderKind, Snapshot};
 use toolwright_core::context::{EstimatedTokens, Exactness, TokenCounter};
 use toolwright_core::definition::{ModelPreference, OnOutputMismatch};
-use toolwright_core::event::{Event, EventSink};
+use toolwright_core::event::Event;
 use toolwright_core::llm::{LlmDefinition, LlmHooks, Variant, define_llm_tool};
 use toolwright_core::model::{
     IgnoreModelEvents, Message, ModelCard, ModelClient, ModelError, ModelErrorKind, ModelRequest, ModelResponse,
@@ -22,7 +22,7 @@ use toolwright_core::{
 };
 use toolwright_runtime::ExecutorOptions;
 use toolwright_runtime::executor::LlmOptions;
-use toolwright_testkit::{FakeModel, FakeRequest};
+use toolwright_testkit::{FakeEvents, FakeModel, FakeRequest};
 
 use crate::fixture::{Fixture, fixture};
 
@@ -461,15 +461,13 @@ async fn a_refused_request_is_not_repeated() {
 
 #[tokio::test]
 async fn a_panicking_observer_fails_no_tool() {
-    struct Panics;
-    impl EventSink for Panics {
-        fn emit(&self, event: Event) {
-            assert!(!matches!(event, Event::LlmAttemptStarted { .. } | Event::LlmAttemptFinished { .. }), "no");
-        }
-    }
+    let panics = |event: &Event| {
+        assert!(!matches!(event, Event::LlmAttemptStarted { .. } | Event::LlmAttemptFinished { .. }), "no");
+    };
     let models = answering(HashMap::from([("a/good", r#"{"n": 1}"#)]));
     let fixture = fixture_with_approval(&models, declared(&["a/good"]), |options| {
-        options.services = Arc::new(Services { events: Arc::new(Panics), ..(*options.services).clone() });
+        let events = Arc::new(FakeEvents::with(panics));
+        options.services = Arc::new(Services { events, ..(*options.services).clone() });
     })
     .await;
     assert!(one(&fixture, json!({"text": "x"})).await.ok);

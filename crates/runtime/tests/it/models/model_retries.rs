@@ -13,10 +13,9 @@ use toolwright_core::model::{
     IgnoreModelEvents, Message, ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvent, ModelPriority,
     ModelRequest, ModelResponse, Prices, RateLimitWindow, RateLimits, RequestProgress, RetryConfig, Usability, Usage,
 };
-use toolwright_core::store::{AppendStatus, LedgerEntry, LedgerStore};
 use toolwright_core::{OpKind, Services};
 use toolwright_runtime::{ModelQueueConfig, ModelTraffic, Priority, RunContext, TrafficConfig};
-use toolwright_testkit::{FakeModel, FakeRequest};
+use toolwright_testkit::{FakeLedger, FakeModel, FakeRequest};
 
 use crate::fixture::fixture;
 
@@ -185,7 +184,7 @@ async fn transient_failures_are_retried_and_recorded() {
     let check = async |deeds: Vec<ProviderAction>, expect: Result<(), ModelErrorKind>, rows: &[(&str, u32, u64)]| {
         let named = rows.iter().map(|row| row.0).collect::<Vec<_>>().join(",");
         let provider = Provider::new(Duration::from_millis(10), deeds);
-        let ledger = Arc::new(RecordedLedger::default());
+        let ledger = Arc::new(FakeLedger::default());
         let fixture = fixture(|options| {
             let model = ModelTraffic::new(provider.client(), BTreeMap::new());
             options.services = Arc::new(Services { model, ..Services::clone(&options.services) });
@@ -197,7 +196,8 @@ async fn transient_failures_are_retried_and_recorded() {
         let mut events = fixture.events.subscribe();
         let answer = fixture.executor.ask_model("p/m", &plain(), None, &fixture.run).await;
         assert_eq!(answer.map(drop).map_err(|error| error.kind), expect, "{named}");
-        let entries = ledger.0.lock().expect("entries");
+        let entries = ledger.ended();
+        assert!(entries.iter().all(|entry| entry.kind == OpKind::Model));
         let entered = entries.iter().map(|entry| (&*entry.status, entry.attempts, entry.usage.input_tokens));
         assert_eq!(entered.collect::<Vec<_>>(), rows, "{named}");
         assert_eq!(provider.came().len(), rows.len(), "{named}");
@@ -386,7 +386,7 @@ async fn an_unsent_request_costs_nothing() {
     ] {
         let provider = Provider::new(Duration::from_millis(10), deeds);
         let traffic = queued(&provider, ModelQueueConfig { concurrent: 1, ..ModelQueueConfig::default() });
-        let ledger = Arc::new(RecordedLedger::default());
+        let ledger = Arc::new(FakeLedger::default());
         let fixture = fixture(|options| {
             let model = Arc::clone(&traffic) as _;
             options.services = Arc::new(Services { model, ..Services::clone(&options.services) });
@@ -415,7 +415,8 @@ async fn an_unsent_request_costs_nothing() {
                 drop(tokio::join!(asked, cancels).0.expect_err("cancelled"));
             }
         }
-        let entries = ledger.0.lock().expect("entries");
+        let entries = ledger.ended();
+        assert!(entries.iter().all(|entry| entry.kind == OpKind::Model));
         let last = entries.last().expect("an entry");
         let is_open = expect.is_none();
         assert_eq!(
@@ -543,17 +544,5 @@ async fn background_calls_queue_their_model_requests_last() {
         let run = RunContext { priority, ..fixture.run.clone() };
         fixture.executor.ask_model("p/m", &request("q", of), None, &run).await.expect("answered");
         assert_eq!(provider.came().last().map(|(.., priority)| *priority), Some(expect));
-    }
-}
-
-/// Keeps what is entered.
-#[derive(Default)]
-struct RecordedLedger(Mutex<Vec<LedgerEntry>>);
-
-impl LedgerStore for RecordedLedger {
-    fn append(&self, entry: LedgerEntry) -> AppendStatus {
-        assert_eq!(entry.kind, OpKind::Model);
-        self.0.lock().expect("entries").push(entry);
-        AppendStatus::Room
     }
 }

@@ -11,7 +11,6 @@ use toolwright_core::context::NestedCalls;
 use toolwright_core::embedding::{Embedder, EmbeddingError, TextRole};
 use toolwright_core::event::Event;
 use toolwright_core::model::{ModelClient, ModelError, ModelErrorKind, ModelResponse, Usage};
-use toolwright_core::store::{AppendStatus, LedgerEntry, LedgerStore};
 use toolwright_core::{
     Entry, Services, StaticProvider, Tool, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
 };
@@ -21,7 +20,7 @@ use toolwright_search::{
     Cascade, Hybrid, Method, PickConfig, PickInput, PickOptions, Picked, Score, Scorer, ScorerError,
 };
 use toolwright_search::{Selector, ToolVectors, VectorSource};
-use toolwright_testkit::FakeModel;
+use toolwright_testkit::{FakeLedger, FakeModel};
 
 struct NamedTool(&'static str, &'static str);
 
@@ -257,23 +256,10 @@ async fn garbled_scores_of_a_judge_are_ignored() {
     assert_eq!(check("", &["weather", "forecast"], "auto", "the model is away").await, 2);
 }
 
-/// Keeps what is entered: name, status, tokens of input.
-#[derive(Default)]
-struct RecordedLedger(Mutex<Vec<(String, String, u64)>>);
-
-impl LedgerStore for RecordedLedger {
-    fn append(&self, entry: LedgerEntry) -> AppendStatus {
-        assert_eq!(entry.kind, OpKind::Model);
-        let (name, status) = (entry.name.to_string(), entry.status.into_owned());
-        self.0.lock().expect("not poisoned").push((name, status, entry.usage.input_tokens));
-        AppendStatus::Room
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn the_ledger_has_each_request_of_a_judge() {
     let snapshot = snapshot().await;
-    let ledger = Arc::new(RecordedLedger::default());
+    let ledger = Arc::new(FakeLedger::default());
     let events = Arc::new(EventHub::default());
     let mut heard = events.subscribe();
     let clients: [(Arc<dyn ModelClient>, &str, u64); 3] = [
@@ -299,8 +285,10 @@ async fn the_ledger_has_each_request_of_a_judge() {
         }
     }
     assert_eq!((began.len(), &began), (3, &ended), "observers hear of both ends of each");
-    let expect = clients.map(|(_, status, tokens)| ("p/m".to_owned(), status.to_owned(), tokens));
-    assert_eq!(*ledger.0.lock().expect("not poisoned"), expect);
+    let expect = clients.map(|(_, status, tokens)| (OpKind::Model, "p/m", status, tokens));
+    let entries = ledger.ended();
+    let entered = entries.iter().map(|entry| (entry.kind, &*entry.name, &*entry.status, entry.usage.input_tokens));
+    assert_eq!(entered.collect::<Vec<_>>(), expect);
 }
 
 #[tokio::test]
