@@ -157,23 +157,12 @@ mod tests {
     use super::*;
     use toolwright_core::approval::NoApprover;
     use toolwright_core::session::{Principal, SessionId};
+    use toolwright_testkit::FakeCallClient;
 
     /// A client that answers with its name and the parameters.
-    struct Named(&'static str, Value);
-
-    #[async_trait]
-    impl CallClient for Named {
-        fn capabilities(&self) -> Map<String, Value> {
-            self.1.as_object().cloned().unwrap_or_default()
-        }
-
-        async fn ask(&self, requests: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {
-            Ok(requests.iter().map(|request| Ok(json!([self.0, request.params]))).collect())
-        }
-
-        fn ask_style(&self) -> AskStyle {
-            AskStyle::Requests
-        }
+    fn named(name: &'static str, capabilities: Value) -> Arc<FakeCallClient> {
+        let client = FakeCallClient::new(move |request| json!([name, request.params]));
+        Arc::new(client.with(|it| (it.capabilities, it.ask_style) = (capabilities, AskStyle::Requests)))
     }
 
     struct Host;
@@ -188,7 +177,7 @@ mod tests {
         }
 
         fn client(&self, _: &FallbackContext) -> Arc<dyn CallClient> {
-            Arc::new(Named("fallback", json!({})))
+            named("fallback", json!({}))
         }
     }
 
@@ -197,7 +186,7 @@ mod tests {
         let context = FallbackContext { session: Arc::new(session), profile: None, approver: Host.approver() };
         let offered = offered.as_object().cloned().expect("object");
         let fallback = Fallback { host: Arc::new(Host), context, offered, client: OnceLock::new() };
-        WithFallback { client: Arc::new(Named("client", client)), fallback: Arc::new(fallback), asking: None }
+        WithFallback { client: named("client", client), fallback: Arc::new(fallback), asking: None }
     }
 
     #[tokio::test]

@@ -13,10 +13,9 @@ use toolwright_core::catalogue::{Health, ProviderKind};
 use toolwright_core::policy::{Policy, Profile};
 use toolwright_core::schema::CompiledSchema;
 use toolwright_core::session::PeerProcess;
-use toolwright_core::store::{LedgerStore, StoreError};
 use toolwright_gateway::{ApiStores, LookUpPeer, Token};
 use toolwright_runtime::{Inbox, InboxOptions, SqliteStore, SystemClock};
-use toolwright_testkit::{FakeList, FakeProvider};
+use toolwright_testkit::{FakeLedger, FakeList, FakeProvider};
 
 use crate::support::{Fixture, Http, LONG, body, call, soon};
 
@@ -401,19 +400,9 @@ async fn jobs_are_started_followed_and_stopped() {
     assert_eq!(error_kind(&unknown), "not_found");
 }
 
-/// A ledger whose disk is full.
-struct FullLedger;
-
-#[async_trait::async_trait]
-impl LedgerStore for FullLedger {
-    async fn check(&self) -> Result<(), StoreError> {
-        Err(StoreError::failed("write the ledger (/state)", std::io::Error::other("disk is full")))
-    }
-}
-
 #[tokio::test]
 async fn an_unwritable_ledger_means_not_ready() {
-    let (fixture, ()) = Fixture::build(|options, _| options.ledger = Arc::new(FullLedger), |_, ()| {}).await;
+    let (fixture, ()) = Fixture::build(|options, _| options.ledger = Arc::new(FakeLedger::full()), |_, ()| {}).await;
     let http = fixture.http().await;
     let api = Api::of(fixture, http).await;
     let answer = api.answer(Method::GET, "/ready", "/ready", None, 503).await;
