@@ -261,14 +261,14 @@ fn functions(
     request: Option<Arc<UserRequest>>,
 ) -> Result<(), cel::DeclarationError> {
     let patterns = Arc::clone(&condition.patterns);
-    context.add_function("matches", move |This(text): This<Arc<String>>, pattern_text: Arc<String>| match patterns
-        .get(&*pattern_text)
-    {
-        Some(pattern) => Ok(pattern.is_match(&text)),
-        None => match pattern(&pattern_text) {
-            Ok(pattern) => Ok(pattern.is_match(&text)),
-            Err(error) => Err(ExecutionError::function_error("matches", error)),
-        },
+    context.add_function("matches", move |This(text): This<Arc<String>>, regex: Arc<String>| {
+        match patterns.get(&*regex) {
+            Some(pattern) => Ok(pattern.is_match(&text)),
+            None => match pattern(&regex) {
+                Ok(pattern) => Ok(pattern.is_match(&text)),
+                Err(error) => Err(ExecutionError::function_error("matches", error)),
+            },
+        }
     })?;
     context.add_function("mentions", move |This(_): This<Value>, value: Value| {
         request.as_ref().is_some_and(|request| names_value(request, &value))
