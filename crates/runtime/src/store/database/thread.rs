@@ -166,7 +166,7 @@ impl StoreThread {
                 tracing::debug!("the journal beside {}: {error}", self.path.display());
                 let entry = begun_journal::read(&line);
                 let entry = entry.ok_or_else(|| StoreError::failed(self.failure_text(OPERATION), error))?;
-                queue_row(&mut self.shared.backlog(), entry)
+                queue_row(&mut self.shared.backlog(), entry).ok_or_else(|| self.ended(OPERATION))?
             }
             BegunRecord::Row(answer) => answer,
         };
@@ -181,10 +181,8 @@ impl StoreThread {
     /// Queues an operation that begins. `None` if the thread has ended.
     fn queue_begun(&self, entry: LedgerEntry) -> Option<BegunRecord> {
         let mut backlog = self.shared.backlog();
-        if backlog.ended {
-            return None;
-        }
-        let may_journal = backlog.has_written && backlog.failing.is_none() && backlog.journalled.len() < HIGH_WATER;
+        let may_journal =
+            !backlog.ended && backlog.has_written && backlog.failing.is_none() && backlog.journalled.len() < HIGH_WATER;
         if may_journal && let Ok(file) = backlog.journal.file() {
             backlog.journalled.push(entry);
             let wakes = backlog.wakes();
@@ -194,7 +192,7 @@ impl StoreThread {
             }
             return Some(BegunRecord::Line(file));
         }
-        Some(BegunRecord::Row(queue_row(&mut backlog, entry)))
+        queue_row(&mut backlog, entry).map(BegunRecord::Row)
     }
 
     /// Waits until fewer than [`HIGH_WATER`] entries are queued.
@@ -242,11 +240,15 @@ enum BegunRecord {
     Row(RowAnswer),
 }
 
-/// Queues an operation whose row is written before it runs. A row that it has already is replaced.
-fn queue_row(backlog: &mut Backlog, entry: LedgerEntry) -> RowAnswer {
+/// Queues an operation whose row is written before it runs. A row that it has already is replaced. `None` if the thread has
+/// ended, and so nobody would answer.
+fn queue_row(backlog: &mut Backlog, entry: LedgerEntry) -> Option<RowAnswer> {
+    if backlog.ended {
+        return None;
+    }
     let (reply, answer) = oneshot::channel();
     backlog.begun.push((entry, reply));
-    answer
+    Some(answer)
 }
 
 impl Drop for StoreThread {

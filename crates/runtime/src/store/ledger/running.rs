@@ -89,17 +89,17 @@ fn without_row(db: &Connection, journals: &[DeadJournal]) -> rusqlite::Result<Ve
     const SLACK_MS: u64 = 60_000;
     let begun = || journals.iter().flat_map(|journal| &journal.entries);
     let Some(oldest) = begun().map(|entry| entry.at_ms).min() else { return Ok(Vec::new()) };
-    let mut begun_ops: HashSet<i64> =
+    let mut with_row: HashSet<i64> =
         db.prepare_cached("SELECT op FROM begun")?.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
     let mut last = db.prepare("SELECT at_ms, substr(ids, 17, 8) FROM entries ORDER BY id DESC")?;
     let mut rows = last.query([])?;
     while let Some(row) = rows.next()?
         && super::unsigned(row, 0)?.saturating_add(SLACK_MS) >= oldest
     {
-        begun_ops.insert(i64::from_be_bytes(row.get(1)?));
+        with_row.insert(i64::from_be_bytes(row.get(1)?));
     }
     let mut missing = Vec::new();
-    for entry in begun().filter(|entry| begun_ops.insert(key(entry.op.id))) {
+    for entry in begun().filter(|entry| with_row.insert(key(entry.op.id))) {
         missing.push(LedgerEntry { status: UNKNOWN_OUTCOME.into(), ..entry.clone() });
     }
     Ok(missing)
